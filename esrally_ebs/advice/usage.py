@@ -54,6 +54,7 @@ _TIME = re.compile(  # of a day, as languages write it
 # own the log shows no more than that.
 _AT_LIMIT = 0.95
 _LARGEST_MEAN = 2**50  # bytes of an I/O: of next to no I/Os a log may say any number
+_ROUNDING = 0.05  # by which a mean may seem larger than it is: logs have two digits, -h rounds to ``1.0G``
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
 _MIN_PERIODS = 12  # of a result, of which some follow one another: of fewer all may lie apart
 _NOT_ANSWERED = ("Forbidden", "InternalError")  # of a result, whose list is empty then
@@ -496,7 +497,7 @@ def _cost(columns: Column, limit: Limit, model: Model) -> Column:
         with np.errstate(over="ignore"):
             mean = np.divide(sizes, counts, out=np.zeros_like(sizes), where=counts > 0)
         mean = np.clip(np.round(mean), 1, _LARGEST_MEAN)
-        operations = np.ceil(mean / of.max_io_bytes)
+        operations = np.ceil(mean / of.max_io_bytes * (1 - _ROUNDING))
         charged = mean if of.merges_over < 0 else operations * of.max_io_bytes
         each = operations if limit.counts == "operations" else np.maximum(charged, of.least_bytes)
         cost += weight * counts * each

@@ -592,6 +592,21 @@ def test_random_ios_cost_a_disk_a_mebibyte_each() -> None:
     assert replay_usage(columns_of([QUIET]), st1).at_limit_s["throughput"] == 60.0
 
 
+@pytest.mark.parametrize(("per_s", "kib_per_s"), [("976.56", "250000.00"), ("1000.00", "250.2M")])
+def test_ios_of_the_largest_size_are_one_operation_each_though_a_log_rounds(
+    per_s: str, kib_per_s: str
+) -> None:
+    """A byte more than 256 KiB on average counted as two: 1,000 IOPS of a stream were 2,000, credits too."""
+    text = IOSTAT.replace("1000.00  16000.00", f"{per_s}  {kib_per_s}")
+    (interval,) = parse_usage(text, "log")
+    gp2 = model_for(replace(GP3, type="gp2", size_bytes=400 * GIB, iops=None, throughput_bytes_per_s=None))
+    usage = replay_usage(columns_of([interval] * 60), gp2)
+    assert usage.at_limit_s["iops"] == usage.at_limit_s["credits"] == 0
+    assert usage.lowest_credits == 1.0  # 1,200 IOPS come back
+    doubled = replace(interval, read_bytes=1.2 * interval.read_bytes)
+    assert replay_usage(columns_of([doubled] * 60), gp2).lowest_credits < 1.0
+
+
 def test_today_comes_first_and_then_the_cheaper_the_longer_at_a_limit() -> None:
     (today, *others), _ = usage_options([QUIET, BUSY], GP3, region="us-east-1", types=["gp3"])
     assert today.spec == GP3
