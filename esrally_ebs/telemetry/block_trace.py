@@ -349,6 +349,7 @@ class IoMatcher:
         own = events.of(kind)
         offset, _ = kind.fields["rwbs"]
         letters = np.array([own.number(offset + place, 1) for place in range(_RWBS)])
+        letters *= np.logical_and.accumulate(letters != 0)  # what is behind the end was there before
         op = np.where(letters[0] == ord("F"), letters[1], letters[0])  # F: a flush goes before it
         size = kind.fields.get("bytes")
         rows = {

@@ -37,6 +37,7 @@ class Seen:
     dev: int = DEV
     bytes: int = 4096
     thread: int = 697
+    before: str = ""  # what was in the buffer there, which the kernel does not clear
 
     def data(self) -> bytes:
         fields = {"common_type": FORMATS[self.event].id, "common_pid": self.thread, "dev": self.dev}
@@ -45,7 +46,8 @@ class Seen:
         for name, value in fields.items():
             offset, size = FORMATS[self.event].fields[name]
             data[offset : offset + size] = value.to_bytes(size, "little")
-        data[34 : 34 + len(self.rwbs)] = self.rwbs.encode()
+        rwbs = f"{self.rwbs}\0{self.before}".encode()
+        data[34 : 34 + len(rwbs)] = rwbs
         return bytes(data)
 
 
@@ -81,6 +83,12 @@ def test_a_request_is_an_io_with_its_thread_and_what_was_read_ahead() -> None:
     assert rows[1]["done_s"] - rows[1]["at_s"] == pytest.approx(400e-6, abs=1e-6)
     assert {row["device"] for row in rows} == {"nvme1n1"}
     assert {row["queue_s"] for row in rows} == {None}
+
+
+def test_what_the_buffer_had_behind_the_letters_of_a_request_is_none_of_them() -> None:
+    """Some reads seemed to be readahead, by whatever the page was used for before."""
+    ios = matcher().add(events(Seen(1, ISSUE, 8, before="AAA"), Seen(2, COMPLETE, 8)), "a")
+    assert ios["ahead"].to_pylist() == [False]
 
 
 def test_places_are_those_of_the_partition() -> None:
