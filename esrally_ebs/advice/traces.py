@@ -62,6 +62,7 @@ _BEGINS = re.compile(r"##### CPU \d+ buffer started ####")
 # Of events, where none was left out when they were printed: unplugging (U) is of no read or write (-a read).
 _ALL_KINDS = {"Q", "G", "U", "D", "C"}
 _MAX_PASSED_OVER = 0.01  # of numbers, or of events that a buffer had
+_AGAIN_S = 0.1  # in which a device has room again
 _TOOLS = (_BLKPARSE, _PERF, _BIOSNOOP)
 
 
@@ -120,7 +121,7 @@ def _lines(text: str) -> Iterator[_Line]:
         seconds, key, action = float(of["s"]), (of["device"], of["sector"]), of.get("action", "C")[0].upper()
         begun_s, by = issued.pop(key, (None, of))
         if action in "DI":
-            if begun_s is not None:  # its completion was lost
+            if begun_s is not None and not _is_again(of, by, seconds - begun_s):  # its completion was lost
                 yield from _io(by, begun_s, None)
             issued[key] = seconds, of
         if action in "DIR":
@@ -130,6 +131,14 @@ def _lines(text: str) -> Iterator[_Line]:
         yield from _io(by, begun_s, seconds)
     for begun_s, of in issued.values():
         yield from _io(of, begun_s, None)
+
+
+def _is_again(of: dict[str, Any], before: dict[str, Any], after_s: float) -> bool:
+    """Whether an issue is of the same request as the one before, as its device had no room then.
+
+    That it was taken back stands in few traces: who records issues and completions has no requeues.
+    """
+    return after_s < _AGAIN_S and (of["op"], of["sectors"]) == (before["op"], before["sectors"])
 
 
 def _events(lines: Iterator[str], *, has_queue: bool) -> list[dict[str, Any]]:

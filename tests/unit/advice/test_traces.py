@@ -136,6 +136,18 @@ def test_an_io_that_is_issued_twice_as_the_device_had_no_room_is_one() -> None:
     assert (ios["at_s"][0].as_py(), ios["done_s"][0].as_py()) == (0.0007, 0.0009)
 
 
+def test_an_io_that_is_issued_twice_is_one_though_requeues_were_not_recorded() -> None:
+    """As Xen's and virtio's disks do when their ring is full: it counted as two, of which one is a half."""
+    again = text("perf-script").splitlines(keepends=True)[0].replace("13231.000500", "13231.000600")
+    ios = parse_trace(text("perf-script") + again, "t")
+    assert ios["bytes"].to_pylist() == [4096, 16_384, 131_072]
+    assert (ios["at_s"][0].as_py(), ios["done_s"].null_count) == (13231.0006, 0)
+    later = again.replace("13231.000600", "13232.500000")
+    assert parse_trace(text("perf-script") + 2 * later, "t")["done_s"].null_count == 1
+    lost = re.sub(r".*13231.000900.*", "", text("perf-script"))
+    assert parse_trace(lost + later, "t")["done_s"].null_count == 2  # the same place is read again
+
+
 def test_a_command_to_the_disk_is_no_io() -> None:
     """As smartd sends them, of kernels 3.10: an I/O without a size was taken for the end of a request."""
     line = "smartd 812 [000] 13231.5: block:block_rq_issue: 259,0 R 96 (85 08 0e) 0 + 0 [smartd]\n"
