@@ -5,8 +5,10 @@ and blkparse say what was read ahead.
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ from esrally_ebs.store.encoding import TRACE
 
 _SECTOR = 512
 _MAX_LINE = 1000  # characters; a longer line is of no trace
+_LINE = re.compile(rf"^.{{1,{_MAX_LINE}}}$", re.MULTILINE)
 _MAX_SECTOR = 2**63 // _SECTOR  # sectors that an offset of 64 bits can tell
 # An I/O of a trace: blkparse and the kernel have issues (D), completions (C) and issues that were taken back
 # (R, requeued), biosnoop's lines are of completions (an I/O that no scheduler queued may have -1 ms in its
@@ -57,7 +60,7 @@ _NUMBERED = re.compile(
 )
 # The kernel's trace says how many events its buffers had, and where each begins if any began to overwrite.
 _IN_BUFFER = re.compile(r"^# entries-in-buffer/entries-written: (\d{1,18})/", re.MULTILINE)
-_EVENT = re.compile(rf"^ *\S.{{0,100}}? \[\d+\] .{{0,20}}?{_TIME}: ", re.MULTILINE)
+_EVENT_LINE = re.compile(rf"^ *\S.{{0,100}}? \[\d+\] .{{0,20}}?{_TIME}: ", re.MULTILINE)
 _BEGINS = re.compile(r"##### CPU \d+ buffer started ####")
 # Of events, where none was left out when they were printed: unplugging (U) is of no read or write (-a read).
 _ALL_KINDS = {"Q", "G", "U", "D", "C"}
@@ -66,7 +69,7 @@ _AGAIN_S = 0.1  # in which a device has room again
 _TOOLS = (_BLKPARSE, _PERF, _BIOSNOOP)
 
 
-class _Line(NamedTuple):
+class _Io(NamedTuple):
     """An I/O of a trace; seconds on the tool's clock. The columns of ``TRACE`` that a tool may know."""
 
     device: str
@@ -77,6 +80,10 @@ class _Line(NamedTuple):
     op: str
     ahead: bool | None
     thread: int | None
+
+
+# When it was, whether the I/O was issued (D), taken back (R) or completed (C), and what the line says of it.
+_Event = tuple[float, str, _Io]
 
 
 def parse_trace(text: str, source: str, device: str | None = None, *, began_s: float = 0.0) -> pa.Table:
@@ -90,101 +97,103 @@ def parse_trace(text: str, source: str, device: str | None = None, *, began_s: f
         raise FormatError(
             f"{source}: {recordings} recordings, as fio adds to a file that is there; give one of them"
         )
-    lines = list(_lines(text))
-    devices = list(dict.fromkeys(line.device for line in lines))
+    ios = list(_ios(text))
+    devices = list(dict.fromkeys(io.device for io in ios))
     if device is None and len(devices) > 1:
         named = ", ".join(devices[:10])
         raise FormatError(f"{source}: of {len(devices)} devices; name one with --device: {named}")
     if device is not None and devices and device not in devices:
         raise FormatError(f"{source}: nothing of device {device}; it has {', '.join(devices[:10])}")
-    rows = [
-        {"arm": "", "queue_s": None, "path_s": 0.0, **line._asdict()}
-        for line in lines
-        if device in (None, line.device)
-    ]
-    tells_ahead = any(row["ahead"] for row in rows)  # of two biosnoops one does
-    for row in rows:
-        row["ahead"] = bool(row["ahead"]) if tells_ahead else row["ahead"]
-        row["at_s"] += began_s
-        row["done_s"] = None if row["done_s"] is None else row["done_s"] + began_s
-    return pa.Table.from_pylist(rows, schema=TRACE).sort_by("at_s")
+    own = [io for io in ios if device in (None, io.device)]
+    constants = {"arm": "", "path_s": 0.0}
+    columns = {
+        field.name: pa.array([getattr(io, field.name, constants.get(field.name)) for io in own], field.type)
+        for field in TRACE
+    }
+    for name in ("at_s", "done_s"):
+        columns[name] = pc.add(columns[name], began_s)
+    if pc.any(columns["ahead"]).as_py():  # of two biosnoops one tells
+        columns["ahead"] = pc.fill_null(columns["ahead"], False)
+    return pa.table(columns, TRACE).sort_by("at_s")
 
 
-def _lines(text: str) -> Iterator[_Line]:
+def _ios(text: str) -> Iterator[_Io]:
     """The I/Os of a trace, in no order; nothing for other text."""
-    lines = (line.strip() for line in text.splitlines() if len(line) <= _MAX_LINE)
+    lines = (line[0].strip() for line in _LINE.finditer(text))
     if head := _IOLOG_HEAD.match(text.lstrip()):
         yield from _iolog(lines, has_times=head["version"] != "2")
         return
-    issued: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
-    for of in _events(lines, has_queue=_QUEUED in text[:_MAX_LINE]):
-        seconds, key, action = float(of["s"]), (of["device"], of["sector"]), of.get("action", "C")[0].upper()
-        begun_s, by = issued.pop(key, (None, of))
-        if action in "DI":
-            if begun_s is not None and not _is_again(of, by, seconds - begun_s):  # its completion was lost
-                yield from _io(by, begun_s, None)
-            issued[key] = seconds, of
-        if action in "DIR":
-            continue
-        if of.get("took_ms"):
-            begun_s = seconds - float(of["took_ms"]) / 1000
-        yield from _io(by, begun_s, seconds)
-    for begun_s, of in issued.values():
-        yield from _io(of, begun_s, None)
+    issued: dict[tuple[str, int], _Io] = {}
+    for seconds, action, io in _events(lines, has_queue=_QUEUED in text[:_MAX_LINE]):
+        begun = issued.pop((io.device, io.offset), None)
+        if action == "C":
+            yield io if begun is None else begun._replace(done_s=seconds)
+        if action == "D":
+            if begun is not None and not _is_again(io, begun):  # its completion was lost
+                yield begun
+            issued[io.device, io.offset] = io
+    yield from issued.values()
 
 
-def _is_again(of: dict[str, Any], before: dict[str, Any], after_s: float) -> bool:
-    """Whether an issue is of the same request as the one before, as its device had no room then.
+def _is_again(io: _Io, begun: _Io) -> bool:
+    """Whether an issue is of the same request as the one before, for which the device had no room then.
 
     That it was taken back stands in few traces: who records issues and completions has no requeues.
     """
-    return after_s < _AGAIN_S and (of["op"], of["sectors"]) == (before["op"], before["sectors"])
+    return io.at_s - begun.at_s < _AGAIN_S and (io.bytes, io.op) == (begun.bytes, begun.op)
 
 
-def _events(lines: Iterator[str], *, has_queue: bool) -> list[dict[str, Any]]:
+def _events(lines: Iterator[str], *, has_queue: bool) -> list[_Event]:
     """What the lines say, in the order of time: a file may have one processor after the other.
 
     From when on all processors' are there: what one of them overwrote is missing among the others'.
     """
-    events, since_s, begins = [], 0.0, False
+    events, since_s, begins = list[_Event](), 0.0, False
     for line in lines:
         begins = begins or bool(_BEGINS.match(line))
         match = next((match for tool in _TOOLS if (match := tool.match(line))), None)
         if match is None:
             continue
-        events.append(match.groupdict())
         if begins:
             since_s, begins = max(since_s, float(match["s"])), False
-    events = [of for of in events if float(of["s"]) >= since_s]
-    if has_queue:  # a line that was cut has one time, which is of the queue
-        events = [of for of in events if of.get("queue", "-")]
-    return sorted(events, key=lambda of: float(of["s"]))
+        of = match.groupdict()
+        if not has_queue or of.get("queue", "-"):  # a line that was cut has one time, which is of the queue
+            events += _event(of)
+    return sorted((event for event in events if event[0] >= since_s), key=itemgetter(0))
 
 
-def _io(of: dict[str, Any], begun_s: float | None, done_s: float | None) -> Iterator[_Line]:
-    """The I/O of a line; nothing where its place or size is none, as of a command to the disk."""
+def _event(of: dict[str, Any]) -> Iterator[_Event]:
+    """The event of a line; nothing where the place or size is none, as of a command to the disk."""
     size = int(of["bytes"]) if "bytes" in of else int(of["sectors"]) * _SECTOR
-    if int(of["sector"]) < _MAX_SECTOR and 0 < size < 2**32:
-        yield _Line(
-            device=of["device"],
-            at_s=(done_s or 0.0) if begun_s is None else begun_s,
-            done_s=None if begun_s is None else done_s,
+    if int(of["sector"]) >= _MAX_SECTOR or not 0 < size < 2**32:
+        return
+    seconds, took_ms = float(of["s"]), of.get("took_ms")
+    action = of.get("action", "complete")[0].upper().replace("I", "D")
+    is_whole, is_half = took_ms is not None, "action" in of and action == "C"
+    yield (
+        seconds,
+        action,
+        _Io(
+            device=sys.intern(of["device"]),
+            at_s=seconds - float(took_ms or 0) / 1000,
+            done_s=seconds if is_whole else None,
             offset=int(of["sector"]) * _SECTOR,
             bytes=size,
             op="write" if "W" in of["op"] else "read",
-            ahead="A" in of["op"] or (None if "took_ms" in of else False),
-            thread=None if begun_s is None or not of["thread"] else int(of["thread"]),
-        )
+            ahead="A" in of["op"] or (None if is_whole else False),
+            thread=None if is_half or not of["thread"] else int(of["thread"]),
+        ),
+    )
 
 
-def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Line]:
+def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Io]:
     now_us = 0
     for line in lines:
         if not has_times and (wait := _IOLOG_WAIT.match(line)):
             now_us += int(wait["us"])
         elif io := _IOLOG.match(line):
             at_s = (int(io["us"] or 0) if has_times else now_us) / 1e6
-            yield _Line(io["device"], at_s, None, int(io["offset"]), int(io["bytes"]), io["op"], None, None)
+            yield _Io(io["device"], at_s, None, int(io["offset"]), int(io["bytes"]), io["op"], None, None)
 
 
 def lost_events(text: str) -> int:
@@ -196,7 +205,7 @@ def lost_events(text: str) -> int:
 def _not_printed(text: str) -> int:
     """How many of the events in the kernel's buffers its trace has no line of; of few it is said: none."""
     count = max(map(int, _IN_BUFFER.findall(text)), default=0)
-    missing = count - len(_EVENT.findall(text)) if count else 0
+    missing = count - sum(1 for _ in _EVENT_LINE.finditer(text)) if count else 0
     return missing if missing > _MAX_PASSED_OVER * count else 0
 
 
@@ -204,7 +213,7 @@ def _passed_over(text: str) -> int:
     """How many numbers are missing where blkparse printed events of all kinds; of few it is said: none."""
     numbers: dict[str, dict[str, set[int]]] = {}
     kinds: dict[str, set[str]] = {}
-    for device, processor, number, kind in _NUMBERED.findall(text):
+    for device, processor, number, kind in map(re.Match.groups, _NUMBERED.finditer(text)):
         numbers.setdefault(device, {}).setdefault(processor, set()).add(int(number))
         kinds.setdefault(device, set()).add(kind)
     if {"A"} in kinds.values():  # a partition below LVM: these are among the numbers of its disk

@@ -2,6 +2,7 @@
 
 import re
 import time
+import tracemalloc
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -268,6 +269,19 @@ def test_two_recordings_of_fio_in_one_file_are_not_taken_for_one() -> None:
     """It adds to a file that is there: both were laid over each other, twice as many I/Os a second."""
     with pytest.raises(FormatError, match="twice: 2 recordings, as fio adds to a file"):
         parse_trace(2 * text("iolog-v3"), "twice")
+
+
+@pytest.mark.parametrize("tool", ["perf-script", "blkparse"])
+def test_a_long_trace_takes_at_most_five_times_its_size_of_memory(tool: str) -> None:
+    """It was more than seven times, of a trace that may have a GiB."""
+    long = "".join(text(tool).replace(" 223490 + ", f" {n * 800} + ") for n in range(500))
+    parse_trace(text(tool), "t")  # what is compiled or imported for the first time is no part of it
+    tracemalloc.start()
+    parse_trace(long, "t")
+    lost_events(long)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 5 * len(long)
 
 
 @pytest.mark.parametrize(
