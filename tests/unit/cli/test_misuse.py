@@ -48,6 +48,7 @@ from esrally_ebs.store import SessionFolder
         (["sessions", "--plan", ""], "--plan '': an empty name; is a variable of your shell not set?"),
         (["push", "latest", "--configuration-name", ""], "an empty name; is a variable of your shell not"),
         (["trace", "--mount", "", "--size", "1GiB", "--seconds", "2"], "--mount '': an empty path; is a"),
+        (["trace", "--mount", "/", "--size", "1GiB", "--seconds", "nan"], "Invalid value for '--seconds'"),
         (
             ["trace", "--mount", "/", "--seconds", "2", "--size", "1GiB", "--began", "2026-11-22T10:00:00Z"],
             "--began: says something of another tool's trace alone; leave it out",
