@@ -394,7 +394,7 @@ def _seconds_of(began: str | None) -> float:
     except ValueError as error:
         raise PlanError(f"--began {began}: is no time; write for example 2026-11-22T10:00:00Z") from error
     if moment.tzinfo is None:
-        raise PlanError(f"--began {began}: names no time zone; write for example {began}Z")
+        raise PlanError(f"--began {began}: names no time zone; write for example {moment.isoformat()}Z")
     if not 1970 < moment.year < 9999:
         raise PlanError(f"--began {began}: choose a time of the years 1971 to 9998")
     return moment.timestamp()

@@ -173,7 +173,7 @@ def test_a_recording_goes_among_the_sessions(home: Path, capsys: pytest.CaptureF
         (["--log", "/nowhere.json"], "/nowhere.json"),
         (["--output", "HERE"], "exists already"),
         (["--began", "yesterday"], "is no time"),
-        (["--began", "2023-11-14T22:13:20"], "names no time zone"),
+        (["--began", "2023-11-14"], "names no time zone; write for example 2023-11-14T00:00:00Z"),
         (["--type", "gp9"], "gp9"),
         (["--mount", "/"], "name a --mount to record, or"),
         (["--device", "8,0"], "nothing of device 8,0; it has 259,0"),
