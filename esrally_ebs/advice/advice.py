@@ -35,13 +35,14 @@ _STEP = 0.01  # a p99 that is better by less is no reason to pay more
 class Option:
     """One setting: what it costs a month, and what requests would take on it."""
 
-    price: cost.Price
+    price: cost.Price | None = None  # None: not known, or not asked for
     prediction: Prediction
     bound: Bound
 
     @property
     def usd(self) -> float:
-        return self.price.usd
+        """Infinite without a price."""
+        return self.price.usd if self.price else math.inf
 
     @property
     def spec(self) -> VolumeSpec:
@@ -82,7 +83,7 @@ class Advice:
 
     bound: Bound
     recorded: VolumeSpec
-    today: Option | None  # the recorded volume; None when it has no price
+    today: Option  # the recorded volume, which may have no price
     options: tuple[Option, ...]
     best: Option | None  # the cheapest that keeps the bound
     doubtful: Option | None  # the cheapest that may keep it, if it is cheaper than ``best``
@@ -257,15 +258,14 @@ def advise(
     price = cost.of_arms([today], region, usage={today.name: used}, prices=prices)[0].price
     check = predictor.check if predictor.load is None else predictor.predict(predictor.check.spec)
     check = replace(check, spec=today)
-    own = Option(price=price, prediction=check, bound=bound) if price else None
     return Advice(
         bound=bound,
         recorded=today,
-        today=own,
+        today=Option(price=price, prediction=check, bound=bound),
         options=tuple(options),
         best=best,
         doubtful=doubtful,
-        unpriced=unpriced if own else tuple(dict.fromkeys((*unpriced, today.type))),
+        unpriced=unpriced if price else tuple(dict.fromkeys((*unpriced, today.type))),
         load=predictor.load,
     )
 

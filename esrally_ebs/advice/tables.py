@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import Advice, Option, UsageOption
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
-from esrally_ebs.catalog.cost import PRICES_VARIABLE, Price
+from esrally_ebs.catalog.cost import PRICES_VARIABLE
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, State, VolumeSpec
@@ -101,7 +101,7 @@ def build_advice(
             *session.warnings,
             *_left_out(predictor.halves),
             *_warming_up(predictor.quickening),
-            *price_warnings((*advice.options, *filter(None, [advice.today])), advice.unpriced, region),
+            *price_warnings((*advice.options, advice.today), advice.unpriced, region),
             *_bursting(advice.recorded),
             *_UNKNOWN,
             _ONE_BY_ONE if advice.load is None else _AT_A_RATE,
@@ -211,11 +211,11 @@ def _of_arm(session: Session, arm: str) -> pa.Table:
 
 def kept_in_race(advice: Advice, proof: Session) -> VolumeSpec | None:
     """The cheapest of the raced settings that kept the bound in the race; None: none did."""
-    priced = filter(None, (advice.today, advice.doubtful, advice.best))
-    usd = {setting_text(option.spec): option.usd for option in priced}
+    options = filter(None, (advice.today, advice.doubtful, advice.best))
+    usd = {setting_text(option.spec): option.usd for option in options}
     most_s = advice.bound.seconds
     kept = [spec for spec in raced_settings(advice) if _raced_s(advice, proof, spec) <= most_s]
-    return min(kept, key=lambda spec: usd.get(setting_text(spec), math.inf), default=None)
+    return min(kept, key=lambda spec: usd[setting_text(spec)], default=None)
 
 
 def _raced_s(advice: Advice, proof: Session, spec: VolumeSpec) -> float:
@@ -255,9 +255,7 @@ def _verdict(advice: Advice, requests: int) -> str:
 
 
 def _details(advice: Advice) -> list[str]:
-    lines = []
-    if advice.today is not None:
-        lines.append(f"Today: {_sentence(advice.today)}.")
+    lines = [f"Today: {_sentence(advice.today)}."]
     for option in (advice.doubtful, advice.best):
         if option is not None:
             lines.append(f"{setting_text(option.spec)}: {_sentence(option)}.")
@@ -293,10 +291,8 @@ def _busy(predictor: Predictor) -> list[str]:
 def _sentence(option: Option) -> str:
     low_s, high_s = option.interval_s
     upper = "or more" if _unbounded(option) else f"to {_ms(high_s)}"
-    return (
-        f"{option.bound.name} {_ms(low_s)} {upper} for {usd_text(option.usd)} a month,"
-        f" held back by {_binds(option)}"
-    )
+    cost = "at a price that is not known" if option.price is None else f"for {usd_text(option.usd)} a month"
+    return f"{option.bound.name} {_ms(low_s)} {upper} {cost}, held back by {_binds(option)}"
 
 
 def _binds(option: Option) -> str:
@@ -335,12 +331,12 @@ def _shown(advice: Advice) -> list[Option]:
 
 
 def _front(advice: Advice) -> Table:
-    today = advice.today and _shows(advice.today)
+    today = _shows(advice.today)
     rows = tuple(
         Row(
             item=setting_text(option.spec) + (" (today)" if _shows(option) == today else ""),
             cells=(
-                quantity("usd_month", option.usd, usd_text(option.usd)),
+                quantity("usd_month", option.usd if option.price else None, usd_text(option.usd)),
                 *(
                     quantity(f"p{percentile}_s", estimate.value, _ms(estimate.value))
                     for percentile, estimate in zip(PERCENTILES, option.prediction.whole, strict=True)
@@ -388,8 +384,7 @@ def _upper_end(option: Option) -> Cell:
 
 
 def _tasks(advice: Advice, option: Option) -> Table:
-    today = advice.today.prediction.tasks if advice.today else {}
-    shown = ({"today": today} if today else {}) | {"then": option.prediction.tasks}
+    shown = {"today": advice.today.prediction.tasks, "then": option.prediction.tasks}
     rows = [
         (task, *(_ms(seconds) for tasks in shown.values() for seconds in tasks[task]))
         for task in option.prediction.tasks
@@ -406,7 +401,7 @@ def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
     rows = []
     for size in dict.fromkeys(math.ceil(whole * part / MIB) * MIB for part in _PARTS_IN_MEMORY):
         made = predictor.predict(predictor.check.spec, cache_bytes=size)
-        answer = Option(price=Price(region="", parts=()), prediction=made, bound=advice.bound).answer
+        answer = Option(prediction=made, bound=advice.bound).answer
         rows.append((format_bytes(size), *(_ms(one.value) for one in made.whole), answer))
     titles = ["page cache", *(f"p{percentile}" for percentile in PERCENTILES), f"keeps {advice.bound}"]
     note = (

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, product
@@ -285,7 +286,6 @@ def test_what_an_instance_lets_through_for_good_is_said(
 def test_a_limit_of_the_instance_is_none_of_the_volume(predictor: Predictor) -> None:
     """It was "held back by the volume's instance-iops", which no volume has more of."""
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
-    assert advice.today is not None
     limited = replace(advice.today.prediction, waits={"iops": 0.1, "instance-iops": 0.5})
     advice = replace(advice, today=replace(advice.today, prediction=limited))
     report = build_advice(recorded(), advice, predictor, region="us-east-1")
@@ -295,7 +295,6 @@ def test_a_limit_of_the_instance_is_none_of_the_volume(predictor: Predictor) -> 
 def test_what_ios_wait_for_each_limit_is_shown_of_each_setting(predictor: Predictor) -> None:
     """Of a setting the limit that binds was named, not how much, nor what others add."""
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
-    assert advice.today is not None
     assert advice.best is not None
     waits = {"iops": 0.25, "throughput": 0.0}
     today = replace(advice.today.prediction, waits=waits | {"instance-iops": 0.5})
@@ -326,8 +325,6 @@ def test_what_is_paid_by_use_today_is_part_of_todays_price(predictor: Predictor)
     bound, where = Bound(percentile=90, seconds=1.0), {"region": "us-east-1", "types": ["gp3"]}
     today = advise(predictor, efs, bound, **where, used=Usage(read_bytes=5000 * GIB)).today
     without = advise(predictor, efs, bound, **where).today
-    assert today is not None
-    assert without is not None
     assert today.usd > without.usd + 100
 
 
@@ -352,7 +349,6 @@ def test_a_gp3_of_which_nothing_was_bought_is_the_setting_that_it_is(predictor: 
     plain = replace(GP3, iops=None, throughput_bytes_per_s=None)
     bound = Bound(percentile=90, seconds=1.0)
     advice = advise(predictor, plain, bound, region="us-east-1", types=["gp3"])
-    assert advice.today is not None
     assert advice.best is not None
     assert len(raced_settings(advice)) == 1
     assert advice.today.interval_s == advice.best.interval_s
@@ -542,12 +538,16 @@ def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None
 
 
 def test_the_recorded_volume_is_raced_also_where_it_has_no_price(predictor: Predictor) -> None:
-    """Of `--arm b` the session's first arm was raced as today's volume."""
+    """Of `--arm b` the session's first arm was raced as today's volume, and what it takes was not said."""
     io2 = replace(GP3, name="b", type="io2", iops=8000, throughput_bytes_per_s=None)
     bound = Bound(percentile=90, seconds=1.0)
     advice = advise(predictor, io2, bound, region="us-east-2", types=["gp3"])
-    assert advice.today is None
     assert advice.unpriced == ("io2",)  # that it is missing was not said
+    report = build_advice(recorded(), advice, predictor, region="us-east-2")
+    assert re.match(r"Today: p90 .* ms at a price that is not known, held back by", report.details[0])
+    (front,) = (table for table in report.tables if table.key == "front")
+    assert [row.cells[0].text for row in front.rows if "(today)" in row.item] == ["-"]
+    assert "today p90" in [column.title for table in report.tables for column in table.columns]
     arms = parse_plan(plan_text(advice, recorded()), "prove").arm
     assert [(arm.name, arm.type) for arm in arms] == [("today", "io2"), ("advised-1", "gp3")]
 
