@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +24,6 @@ from esrally_ebs.report.model import (
     Report,
     Row,
     Table,
-    plain_table,
     quantity,
     titled,
     word,
@@ -177,11 +176,16 @@ def _proof(advice: Advice, proof: Session, predictor: Predictor) -> Table:
         for percentile, estimate, seconds, base in zip(
             PERCENTILES, predicted, measured_s, first, strict=True
         ):
-            off = f"{estimate.value / seconds - 1:+z.1%}", f"{estimate.value * base / seconds - 1:+z.1%}"
+            off = estimate.value / seconds - 1, estimate.value * base / seconds - 1
             is_bound, kept = percentile == advice.bound.percentile, seconds <= advice.bound.seconds
             answer = ("yes" if kept else "no") if is_bound else None
-            row = (f"p{percentile}", _ms(estimate.value), _ms(float(seconds)), *off, answer)
-            rows.append((f"{spec.name}: {setting_text(spec)}", *row))
+            cells = (
+                word("percentile", f"p{percentile}"),
+                *(_time(float(time_s)) for time_s in (estimate.value, seconds)),
+                *(_error(float(one)) for one in off),
+                word("kept", answer),
+            )
+            rows.append((f"{spec.name}: {setting_text(spec)}", cells))
     titles = ["arm", "", "predicted", "raced", "off", "change off", f"kept {advice.bound}"]
     note = (
         "Predicted at the pace of that race, in which volumes take turns, and credits come back meanwhile;"
@@ -189,7 +193,7 @@ def _proof(advice: Advice, proof: Session, predictor: Predictor) -> Table:
         " computes differs from session to session, which that ratio is free of."
     )
     title = f"Predicted beforehand, and raced in session {proof.id}"
-    return plain_table("proof", title, titles, rows, note)
+    return _table("proof", title, titles, rows, note)
 
 
 def _measured_s(proof: Session, arm: str) -> Column:
@@ -330,12 +334,37 @@ def _shown(advice: Advice) -> list[Option]:
     return sorted(shown.values(), key=lambda option: (option.usd, option.value_s))
 
 
+def _item(advice: Advice, option: Option) -> str:
+    """What a row of an option is called: today's volume may be there as a setting without credits, too."""
+    return setting_text(option.spec) + (" (today)" if _shows(option) == _shows(advice.today) else "")
+
+
+def _table(
+    key: str, title: str, titles: Sequence[str], rows: Iterable[tuple[str, Sequence[Cell]]], *notes: str
+) -> Table:
+    """A table of cells, each row with its item."""
+    made = tuple(Row(item=item, cells=tuple(cells)) for item, cells in rows)
+    columns = titled(*titles[1:])
+    return Table(key=key, title=title, item_title=titles[0], columns=columns, rows=made, notes=notes)
+
+
+def _time(seconds: float) -> Cell:
+    return quantity("s", seconds, _ms(seconds))
+
+
+def _share(share: float | None) -> Cell:
+    return quantity("share", share, f"{share or 0.0:.0%}")
+
+
+def _error(share: float) -> Cell:
+    return quantity("share", share, f"{share:+z.1%}")
+
+
 def _front(advice: Advice) -> Table:
-    today = _shows(advice.today)
-    rows = tuple(
-        Row(
-            item=setting_text(option.spec) + (" (today)" if _shows(option) == today else ""),
-            cells=(
+    rows = [
+        (
+            _item(advice, option),
+            (
                 quantity("usd_month", option.usd if option.price else None, usd_text(option.usd)),
                 *(
                     quantity(f"p{percentile}_s", estimate.value, _ms(estimate.value))
@@ -347,35 +376,29 @@ def _front(advice: Advice) -> Table:
             ),
         )
         for option in _shown(advice)
-    )
-    titles = ("a month", "p50", "p90", "p99", f"{advice.bound.name} up to", "keeps", "held back by")
-    return Table(
-        key="front",
-        title=f"Cost against {advice.bound.name}: no other setting is as cheap and as fast",
-        item_title="setting",
-        columns=titled(*titles),
-        rows=rows,
-        notes=(f"{len(advice.options)} settings are compared, {MODELS}.",),
-    )
+    ]
+    bound = f"{advice.bound.name} up to"
+    titles = ["setting", "a month", "p50", "p90", "p99", bound, "keeps", "held back by"]
+    title = f"Cost against {advice.bound.name}: no other setting is as cheap and as fast"
+    return _table("front", title, titles, rows, f"{len(advice.options)} settings are compared, {MODELS}.")
 
 
 def _limits(advice: Advice) -> Iterator[Table]:
-    shown = [option.prediction for option in _shown(advice)]
-    names = list(dict.fromkeys(name for one in shown for name in one.waits))
+    shown = {_item(advice, option): option.prediction for option in _shown(advice)}
+    names = list(dict.fromkeys(name for one in shown.values() for name in one.waits))
     waits = "Of requests' time, added up over I/Os: those that wait at once may come to more than 100%."
     used = (
         "Of what the rate gives in the time of all requests and the rests between them. Buckets that are full"
         " again when caches are dropped give more, so it may come to more than 100%."
     )
     for key, title, note, shares in (
-        ("limits", "What I/Os wait for each limit", waits, [one.waits for one in shown]),
-        ("used", "What I/Os use of each limit", used, [one.used for one in shown]),
+        ("limits", "What I/Os wait for each limit", waits, [one.waits for one in shown.values()]),
+        ("used", "What I/Os use of each limit", used, [one.used for one in shown.values()]),
     ):
         rows = [
-            (setting_text(one.spec), *(f"{of[name]:.0%}" if name in of else None for name in names))
-            for one, of in zip(shown, shares, strict=True)
+            (item, [_share(of.get(name)) for name in names]) for item, of in zip(shown, shares, strict=True)
         ]
-        yield plain_table(key, title, ["setting", *names], rows, note)
+        yield _table(key, title, ["setting", *names], rows, note)
 
 
 def _upper_end(option: Option) -> Cell:
@@ -386,11 +409,11 @@ def _upper_end(option: Option) -> Cell:
 def _tasks(advice: Advice, option: Option) -> Table:
     shown = {"today": advice.today.prediction.tasks, "then": option.prediction.tasks}
     rows = [
-        (task, *(_ms(seconds) for tasks in shown.values() for seconds in tasks[task]))
+        (task, [_time(seconds) for tasks in shown.values() for seconds in tasks[task]])
         for task in option.prediction.tasks
     ]
     titles = ["task", *(f"{when} p{percentile}" for when in shown for percentile in PERCENTILES)]
-    return plain_table("tasks", f"By task, on {setting_text(option.spec)}", titles, rows)
+    return _table("tasks", f"By task, on {setting_text(option.spec)}", titles, rows)
 
 
 def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
@@ -402,14 +425,15 @@ def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
     for size in dict.fromkeys(math.ceil(whole * part / MIB) * MIB for part in _PARTS_IN_MEMORY):
         made = predictor.predict(predictor.check.spec, cache_bytes=size)
         answer = Option(prediction=made, bound=advice.bound).answer
-        rows.append((format_bytes(size), *(_ms(one.value) for one in made.whole), answer))
+        cells = *(_time(one.value) for one in made.whole), word("keeps", answer)
+        rows.append((format_bytes(size), cells))
     titles = ["page cache", *(f"p{percentile}" for percentile in PERCENTILES), f"keeps {advice.bound}"]
     note = (
         "Of the recorded requests, in their order, from an empty cache that is never dropped and has no other"
         " use: your own requests recur more or less often than these."
     )
     return [
-        plain_table("memory", "Memory instead: today's volume, and a larger page cache", titles, rows, note)
+        _table("memory", "Memory instead: today's volume, and a larger page cache", titles, rows, note)
     ]
 
 
@@ -417,23 +441,25 @@ def _patterns(predictor: Predictor) -> Table:
     rows = [
         (
             one.task,
-            f"{one.ios:.0f}",
-            f"{one.bytes / MIB:.1f}",
-            *(f"{share:.0%}" for share in (one.writes, one.continuing, one.waited_for)),
-            f"{one.in_flight:.1f}",
-            f"{one.computing:.0%}",
+            (
+                quantity("ios", one.ios, f"{one.ios:.0f}"),
+                quantity("bytes", one.bytes, f"{one.bytes / MIB:.1f}"),
+                *(_share(share) for share in (one.writes, one.continuing, one.waited_for)),
+                quantity("ios", one.in_flight, f"{one.in_flight:.1f}"),
+                _share(one.computing),
+            ),
         )
         for one in predictor.patterns
     ]
     titles = ["task", "I/Os", "MiB", "writes", "read on", "waited for", "in flight", "computing"]
     note = "Of a request. To read on is to begin where an earlier I/O of the request ends, as readahead does."
-    return plain_table("access", "What requests do to the recorded volume", titles, rows, note)
+    return _table("access", "What requests do to the recorded volume", titles, rows, note)
 
 
 def _check(predictor: Predictor) -> Table:
-    rows = [(f"p{percentile}", f"{error:+z.1%}") for percentile, error in predictor.errors.items()]
-    rows += [(f"middle of {task}", f"{error:+z.1%}") for task, (error, _) in predictor.errors_by_task.items()]
-    return plain_table(
+    rows = [(f"p{percentile}", [_error(error)]) for percentile, error in predictor.errors.items()]
+    rows += [(f"middle of {task}", [_error(error)]) for task, (error, _) in predictor.errors_by_task.items()]
+    return _table(
         "self-check",
         "Self-check: the recorded volume itself, predicted against measured",
         ["", "off by"],
