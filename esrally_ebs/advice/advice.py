@@ -21,9 +21,9 @@ from esrally_ebs.volumes.virtual.replay import Column, Load
 
 TYPES = ("gp2", "gp3", "io2", "st1")  # that are looked at unless others are named
 _IOPS = (3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 16_000, 20_000, 25_000, 32_000, 48_000, 64_000, 80_000)
-_LOW_IOPS = (100, 200, 500, 1000, 2000)
+_OF_IO2 = (100, 200, 500, 1000, 2000, 128_000, 256_000)  # IOPS that io1 or io2 may have, and no gp3
 _MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
-_SIZES_GIB = (125, 334, 500, 1000, 2000, 5334)  # where IOPS or throughput follow from the size
+_SIZES_GIB = (125, 334, 500, 1000, 2000, 5334, 12_800)  # where IOPS or throughput follow from the size
 _UNITS = {"iops": 1, "throughput_bytes_per_s": MIB, "size_bytes": GIB}  # AWS sells whole ones
 _NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")
 _MOST_USED = 2.0**62  # a log may say any number
@@ -168,7 +168,7 @@ def _axes(type_: str, today: VolumeSpec) -> dict[str, list[int]]:
     if type_ == "gp3":
         return {"iops": every_iops, "throughput_bytes_per_s": rates}
     if type_ in ("io1", "io2"):
-        return {"iops": sorted({*_LOW_IOPS, *every_iops})}
+        return {"iops": sorted({*_OF_IO2, *every_iops})}
     if type_ in ("gp2", "st1", "sc1"):
         return {"size_bytes": sizes}
     raise PlanError(f"--types {type_}: no settings to choose from; name some of gp2, gp3, io1, io2, st1, sc1")

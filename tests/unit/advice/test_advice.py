@@ -380,6 +380,18 @@ def test_the_least_iops_that_are_sold_are_looked_at(predictor: Predictor) -> Non
     assert advice.best.prediction.binds == "latency"
 
 
+def test_the_most_that_is_sold_is_looked_at() -> None:
+    """No io2 of more than 80,000 IOPS was, and no st1 of more throughput than that of 5,334 GiB."""
+    sold = [one for one in settings(GP3, ["gp3", "io2", "gp2", "st1"]) if known_model(one)]
+    most = {
+        type_: max(limit.rate for one in sold if one.type == type_ for limit in model_for(one).limits[:1])
+        for type_ in ("gp3", "io2", "gp2")
+    }
+    assert most == {"gp3": 80_000, "io2": 256_000, "gp2": 16_000}
+    rates = [model_for(one).limits[1].rate for one in sold if one.type == "st1"]
+    assert max(rates) == 500 * MIB
+
+
 def cheapest_usd(
     type_: str, fine: dict[str, range], bound: Bound, predict: Callable[[VolumeSpec], Prediction]
 ) -> float:
