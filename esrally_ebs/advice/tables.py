@@ -39,6 +39,7 @@ _AS_TODAY = (
     *("read_latency", "time_scale"),
 )
 _QUICKENING = 0.05  # requests that take so much less in the second half are of a node that warms up
+_WIDE = 10  # times that differ by more fit no linear axis
 _PARTS_IN_MEMORY = (0.25, 0.5, 1.0)  # of what requests read
 _UNKNOWN = (
     "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
@@ -252,14 +253,22 @@ def _verdict(advice: Advice, requests: int) -> str:
             f"{setting_text(advice.doubtful.spec)} may keep {advice.bound} or not: its interval straddles it"
             f"{rival}."
         )
-    if advice.best is None:
-        return f"No setting that was looked at keeps {advice.bound}."
-    price = f"{usd_text(advice.best.usd)} a month"
-    return f"{setting_text(advice.best.spec)} is the cheapest that keeps {advice.bound}: {price}."
+    best, today = advice.best, advice.today
+    stays = f" Today's volume keeps it as it was recorded, {_cost(today)}." if today.keeps else ""
+    if best is None:
+        return f"No setting that was looked at keeps {advice.bound}.{stays}"
+    setting, price = setting_text(best.spec), f"{usd_text(best.usd)} a month"
+    if setting == setting_text(today.spec):
+        return f"{setting} is the cheapest that keeps {advice.bound}: that of today, {price}."
+    named = f"{setting} is the cheapest that keeps {advice.bound}: {price}."
+    return named + (stays if today.usd <= best.usd else "")
 
 
 def _details(advice: Advice) -> list[str]:
     lines = [f"Today: {_sentence(advice.today)}."]
+    if advice.best is None and advice.doubtful is None:
+        fastest = advice.front[-1]
+        lines.append(f"The fastest is {setting_text(fastest.spec)}: {_sentence(fastest)}.")
     for option in (advice.doubtful, advice.best):
         if option is not None:
             lines.append(f"{setting_text(option.spec)}: {_sentence(option)}.")
@@ -295,8 +304,11 @@ def _busy(predictor: Predictor) -> list[str]:
 def _sentence(option: Option) -> str:
     low_s, high_s = option.interval_s
     upper = "or more" if _unbounded(option) else f"to {_ms(high_s)}"
-    cost = "at a price that is not known" if option.price is None else f"for {usd_text(option.usd)} a month"
-    return f"{option.bound.name} {_ms(low_s)} {upper} {cost}, held back by {_binds(option)}"
+    return f"{option.bound.name} {_ms(low_s)} {upper} {_cost(option)}, held back by {_binds(option)}"
+
+
+def _cost(option: Option) -> str:
+    return f"for {usd_text(option.usd)} a month" if option.price else "at a price that is not known"
 
 
 def _binds(option: Option) -> str:
@@ -486,16 +498,23 @@ def _slower(seconds: float) -> list[str]:
 
 
 def _plot(advice: Advice) -> Plot:
+    """Without settings that are far dearer than all that the tables name, as those would fill it."""
     front = advice.front
     types = dict.fromkeys(option.spec.type for option in front)
-    curves = [_marks(type_, [o for o in advice.options if o.spec.type == type_]) for type_ in types]
+    most = 2 * max(option.usd for option in _shown(advice) if option.price)
+    drawn = [option for option in advice.options if option.usd <= most]
+    curves = [_marks(type_, [o for o in drawn if o.spec.type == type_]) for type_ in types]
+    if advice.today.price:
+        curves.append(_marks("today", [advice.today]))
     link = Curve(name="front", x=_x(front), y=_y(front), style="link")
+    times_ms = [ms for curve in curves for ms in curve.y]
     return Plot(
         title=f"Cost against the {advice.bound.percentile:g}th percentile, predicted",
         across="US dollars a month",
         up="service time, ms" if advice.load is None else "latency, ms",
         curves=(link, *curves),
         from_zero=True,
+        log_y=max(times_ms) > _WIDE * min(times_ms),
     )
 
 

@@ -2,16 +2,18 @@
 
 import json
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from recorded_requests import GP3, recorded, recording
 
-from esrally_ebs.advice.advice import advise
+from esrally_ebs.advice.advice import Advice, advise
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.tables import build_advice
-from esrally_ebs.model import Bound
-from esrally_ebs.report import render_json
+from esrally_ebs.model import Bound, VolumeSpec
+from esrally_ebs.report import Report, render_json
+from esrally_ebs.units import GIB
 
 LOOSE = Bound(percentile=90, seconds=1.0)
 
@@ -22,10 +24,14 @@ def predictor() -> Predictor:
     return Predictor(made, thread_of(made))
 
 
+def report_of(advice: Advice, predictor: Predictor) -> Report:
+    return build_advice(recorded(), advice, predictor, region="us-east-1")
+
+
 def test_programs_get_seconds_and_shares(predictor: Predictor) -> None:
     """Of all tables but the front they had texts: "25.3 ms", "+1.2%"."""
     advice = advise(predictor, GP3, LOOSE, region="us-east-1", types=["gp3"])
-    tables = json.loads(render_json(build_advice(recorded(), advice, predictor, region="us-east-1")))["tables"]
+    tables = json.loads(render_json(report_of(advice, predictor)))["tables"]
     p50_s, p90_s, _ = predictor.check.tasks["t0"]
     assert tables["tasks"]["t0"]["today p50"] == {"s": pytest.approx(p50_s)}
     assert tables["tasks"]["t0"]["today p90"] == {"s": pytest.approx(p90_s)}
@@ -42,6 +48,56 @@ def test_todays_volume_and_its_setting_without_credits_are_two_rows(predictor: P
     slower = replace(advice.best.prediction, whole=advice.best.prediction.whole[2:] * 3)
     advice = replace(advice, options=(replace(advice.best, prediction=slower),))
     advice = replace(advice, best=advice.options[0])
-    tables = json.loads(render_json(build_advice(recorded(), advice, predictor, region="us-east-1")))["tables"]
+    tables = json.loads(render_json(report_of(advice, predictor)))["tables"]
     name = "gp3 100 GiB, 3,000 IOPS, 125 MiB/s"
     assert {*tables["front"]} == {*tables["limits"]} == {*tables["used"]} == {name, f"{name} (today)"}
+
+
+@pytest.mark.parametrize(
+    ("today", "types", "verdict"),
+    [
+        (GP3, ["gp3"], "keeps p90 of 1000 ms: that of today, 8.00 USD a month."),
+        (
+            VolumeSpec(name="a", type="sc1", size_bytes=1024 * GIB, credits=0.0),
+            ["gp3", "st1"],
+            "st1 1024 GiB is the cheapest that keeps p90 of 1000 ms: 46.08 USD a month. Today's volume keeps"
+            " it as it was recorded, for 15.36 USD a month.",
+        ),
+        (
+            VolumeSpec(name="a", type="gp2", size_bytes=100 * GIB),
+            ["gp3"],
+            "gp3 100 GiB, 3,000 IOPS, 125 MiB/s is the cheapest that keeps p90 of 1000 ms: 8.00 USD a month.",
+        ),
+    ],
+)
+def test_a_volume_of_today_that_is_as_good_is_named(
+    predictor: Predictor, today: VolumeSpec, types: list[str], verdict: str
+) -> None:
+    """Types to choose from leave out what sc1, or a disk of the instance, costs and does: a dearer volume was
+    called the cheapest.
+    """
+    advice = advise(predictor, today, LOOSE, region="us-east-1", types=types)
+    assert report_of(advice, predictor).verdict.endswith(verdict)
+
+
+def test_where_none_keeps_the_bound_the_fastest_is_named(predictor: Predictor) -> None:
+    """The answer was that none does, and how near the best comes stood in a table's last row."""
+    bound = Bound(percentile=90, seconds=0.001)
+    advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3", "io2"])
+    report = report_of(advice, predictor)
+    assert report.verdict == "No setting that was looked at keeps p90 of 1 ms."
+    assert report.details[1].startswith("The fastest is io2 100 GiB, 100 IOPS: p90 ")
+    advice = replace(advice, today=replace(advice.today, bound=LOOSE))
+    verdict = report_of(advice, predictor).verdict
+    assert verdict.endswith(" Today's volume keeps it as it was recorded, for 8.00 USD a month.")
+
+
+def test_the_plot_shows_what_is_named_and_todays_volume(predictor: Predictor) -> None:
+    """Settings of up to 10,000 USD left those of 8 to 19 a hundredth of its width."""
+    advice = advise(predictor, GP3, LOOSE, region="us-east-1", types=["gp3", "io2", "st1"])
+    (plot,) = report_of(advice, predictor).figures.tradeoffs
+    named = [option.usd for option in (*advice.front, advice.today, advice.best) if option]
+    assert max(chain(*(curve.x for curve in plot.curves))) <= 2 * max(named)
+    assert (plot.curves[-1].name, plot.curves[-1].x) == ("today", (8.0,))
+    times_ms = [*chain(*(curve.y for curve in plot.curves))]
+    assert plot.log_y is (max(times_ms) > 10 * min(times_ms))
