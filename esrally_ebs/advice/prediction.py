@@ -132,6 +132,19 @@ class Prediction:
             return name
         return "latency" if self.busy >= _BINDING else "computing"
 
+    @property
+    def credits_last_s(self) -> dict[str, float]:
+        """By bucket of burst credits how long a full one lasts if requests go on so; infinite: for good.
+
+        At most so long where credits ran out meanwhile, as less was taken then.
+        """
+        model, last_s = model_for(replace(self.spec, time_scale=1.0)), {}
+        for limit in (*model.limits, *model.instance_limits):
+            if limit.of_credits:
+                lost = (self.used.get(limit.name, 0.0) - 1.0) * limit.rate  # tokens a second
+                last_s[limit.name] = limit.capacity / lost if lost > 0 else math.inf
+        return last_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slope:

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import Advice, Option, UsageOption
-from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
+from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor, least_requests
 from esrally_ebs.catalog.cost import PRICES_VARIABLE
+from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, State, VolumeSpec
@@ -75,7 +76,7 @@ def build_advice(
 ) -> Report:
     """The whole report; with ``proof``, the race of ``plan_text``, also what that measured."""
     raced = advice.best or advice.doubtful
-    tables = [_front(advice), *_limits(advice)]
+    tables = [_front(advice), *_limits(advice), *_bursting(advice, predictor)]
     if raced is not None:
         tables.append(_tasks(advice, raced))
     if proof is not None:
@@ -102,7 +103,7 @@ def build_advice(
             *_left_out(predictor.halves),
             *_warming_up(predictor.quickening),
             *price_warnings((*advice.options, advice.today), advice.unpriced, region),
-            *_bursting(advice.recorded),
+            *_instance_burst(advice.today.prediction),
             *_UNKNOWN,
             _ONE_BY_ONE if advice.load is None else _AT_A_RATE,
         ),
@@ -413,6 +414,35 @@ def _limits(advice: Advice) -> Iterator[Table]:
         yield _table(key, title, ["setting", *names], rows, note)
 
 
+def _bursting(advice: Advice, predictor: Predictor) -> Iterator[Table]:
+    """What settings that burst do with the credits that they are advised without, and how long these last."""
+    wanted = [option.spec for option in (*advice.options, advice.today)]
+    bursting = {setting_text(spec): spec for spec in wanted if model_for(spec).bursts}
+    rows = []
+    for item, spec in bursting.items():
+        made = predictor.predict(replace(spec, credits=1.0, time_scale=1.0))
+        answer = Option(prediction=made, bound=advice.bound).answer
+        cells = *(_time(one.value) for one in made.whole), word("keeps", answer), _lasting(made)
+        rows.append((item, cells))
+    titles = ["setting", "p50", "p90", "p99", f"keeps {advice.bound}", "credits last"]
+    pace = "at the recorded pace" if advice.load is None else "at that rate"
+    note = f"Of requests {pace}; credits are full at first. Advice is of settings without credits."
+    if rows:
+        yield _table("bursting", "While burst credits last: settings that have some", titles, rows, note)
+
+
+def _lasting(made: Prediction) -> Cell:
+    last_s = made.credits_last_s[CREDITS]
+    if math.isinf(last_s):
+        return Cell(text="for good", facts={"last_s": None})
+    most = "under " if made.waits[CREDITS] else ""
+    return quantity("last_s", last_s, f"{most}{_hours(last_s)}")
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.2f} h"
+
+
 def _upper_end(option: Option) -> Cell:
     high_s = option.interval_s[1]
     return quantity("high_s", None if _unbounded(option) else high_s, _ms(high_s))
@@ -582,16 +612,20 @@ def _warming_up(quickening: float) -> list[str]:
     ]
 
 
-def _bursting(spec: VolumeSpec) -> list[str]:
+def _instance_burst(today: Prediction) -> list[str]:
     """A warning where the instance lets less through under a load that lasts."""
+    spec = today.spec
     rates = {limit.counts: limit.rate for limit in model_for(spec).instance_limits if limit.of_credits}
     texts = [f"{rates['operations']:,.0f} IOPS"] if "operations" in rates else []
     texts += [f"{rates['bytes'] / MIB:,.0f} MiB/s"] if "bytes" in rates else []
     if not texts:
         return []
+    last_s = min(seconds for name, seconds in today.credits_last_s.items() if name != CREDITS)
+    lasts = "for good" if math.isinf(last_s) else _hours(last_s)
     return [
-        f"{spec.instance} is predicted with all of its burst left, on each setting; under a load that lasts"
-        f" it lets {' and '.join(texts)} through, to all its volumes together and whatever is bought."
+        f"{spec.instance} is predicted with all of its burst left, on each setting; with requests as on"
+        f" today's volume that lasts {lasts}. Under a load that lasts it lets {' and '.join(texts)} through,"
+        " to all its volumes together and whatever is bought."
     ]
 
 

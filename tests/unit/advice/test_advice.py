@@ -279,7 +279,7 @@ def test_what_an_instance_lets_through_for_good_is_said(
     today, bound = replace(GP3, instance=instance), Bound(percentile=90, seconds=1.0)
     advice = advise(predictor, today, bound, region="us-east-1", types=["gp3"])
     warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
-    lines = [one for one in warnings if "under a load that lasts it lets" in one]
+    lines = [one for one in warnings if "Under a load that lasts it lets" in one]
     assert [said in one for one in lines] == ([True] if said else [])
 
 

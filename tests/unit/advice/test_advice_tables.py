@@ -1,16 +1,19 @@
 """What advice says: its sentences, its tables for people and programs, its plot."""
 
 import json
+import math
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
 import pytest
-from recorded_requests import GP3, recorded, recording
+from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, REQUESTS, ST1, recorded, recording
 
 from esrally_ebs.advice.advice import Advice, advise
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.tables import build_advice
+from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.report import Report, render_json
 from esrally_ebs.units import GIB
@@ -101,3 +104,49 @@ def test_the_plot_shows_what_is_named_and_todays_volume(predictor: Predictor) ->
     assert (plot.curves[-1].name, plot.curves[-1].x) == ("today", (8.0,))
     times_ms = [*chain(*(curve.y for curve in plot.curves))]
     assert plot.log_y is (max(times_ms) > 10 * min(times_ms))
+
+
+def st1_credits_last_s(gib: int) -> float:
+    """One is a MiB for each GiB; each read takes one, and 40 MiB/s of a TiB come back.
+
+    Requests come a second after one another.
+    """
+    read = model_for(ST1).read
+    request_s = (IOS + 1) * COMPUTE_S + IOS * read.median_s(BLOCK) * np.exp(read.sigma**2 / 2)
+    mib_per_s = REQUESTS * IOS / (REQUESTS * request_s + REQUESTS - 1)
+    return float(gib * 1024 / (mib_per_s - 40 * gib / 1024))
+
+
+def test_full_credits_last_as_long_as_more_is_taken_than_comes_back(predictor: Predictor) -> None:
+    lasting = predictor.predict(ST1).credits_last_s
+    assert lasting == {"credits": pytest.approx(st1_credits_last_s(500), rel=0.05)}
+    assert predictor.predict(replace(ST1, time_scale=60.0)).credits_last_s == pytest.approx(lasting)
+    assert predictor.predict(replace(ST1, type="gp2")).credits_last_s == {"credits": math.inf}
+    assert predictor.check.credits_last_s == {}
+    instance = predictor.predict(replace(GP3, instance="t3.nano")).credits_last_s  # 250 of 11,800 IOPS
+    assert instance == {"instance-throughput-credits": math.inf, "instance-iops-credits": math.inf}
+
+
+def test_how_long_credits_last_and_what_requests_take_meanwhile_is_a_table(predictor: Predictor) -> None:
+    """Settings that burst were predicted without credits alone."""
+    advice = advise(predictor, GP3, LOOSE, region="us-east-1", types=["gp2", "gp3", "st1"])
+    (bursting,) = (one for one in report_of(advice, predictor).tables if one.key == "bursting")
+    rows = {row.item: row.cells for row in bursting.rows}
+    assert rows["gp2 100 GiB"][-1].text == "for good"
+    assert rows["gp2 100 GiB"][3].text == "yes"
+    last_s = rows["st1 125 GiB"][-1].facts["last_s"]
+    assert last_s == pytest.approx(st1_credits_last_s(125), rel=0.05)
+    assert rows["st1 125 GiB"][-1].text == f"{last_s / 3600:,.2f} h"  # type: ignore[operator]
+    full = predictor.predict(replace(ST1, size_bytes=125 * GIB))
+    assert rows["st1 125 GiB"][0].facts == {"s": full.percentile(50).value}
+    gp3_alone = advise(predictor, GP3, LOOSE, region="us-east-1", types=["gp3"])
+    assert "bursting" not in [one.key for one in report_of(gp3_alone, predictor).tables]
+
+
+def test_how_long_the_burst_of_an_instance_lasts_is_said(predictor: Predictor) -> None:
+    advice = advise(predictor, replace(GP3, instance="t3.nano"), LOOSE, region="us-east-1", types=["gp3"])
+    used = predictor.check.used | {"instance-iops-credits": 3.0, "instance-throughput-credits": 0.1}
+    today = replace(advice.today, prediction=replace(advice.today.prediction, used=used))
+    (line,) = (one for one in report_of(replace(advice, today=today), predictor).warnings if "t3.nano" in one)
+    hours = (11_800 - 250) * 1800 / (2 * 250) / 3600  # 500 more a second are taken than come back
+    assert f"with requests as on today's volume that lasts {hours:,.2f} h. Under a load" in line
