@@ -27,7 +27,7 @@ from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli.output import Format, Output, SessionName, complain, put
 from esrally_ebs.cli.sessions import format_of, give
 from esrally_ebs.errors import PlanError
-from esrally_ebs.machine.resources import home
+from esrally_ebs.machine.resources import home, resource
 from esrally_ebs.model import Bound, VolumeSpec, parse_bound
 from esrally_ebs.report.costs import region_of
 from esrally_ebs.session import tracing
@@ -107,6 +107,8 @@ def advise_command(
         )
     if recorded.kind != tracing.KIND and credits_ is not None:
         raise PlanError(f"--credits: what session {recorded.id} raced had those of its plan; leave it out")
+    if race:
+        _require_our_track(recorded)
     names = [volume.spec.name for volume in recorded.arms]
     if arm not in (None, *names):
         raise PlanError(f"--arm {arm}: no arm of session {recorded.id}; write one of {', '.join(names)}")
@@ -153,6 +155,16 @@ def _require_rate(rate: float | None, cores: int | None, *, races: bool) -> None
         )
     if rate is not None and not 0 < rate <= _MOST_PER_S:
         raise PlanError(f"--rate {rate:g}: name queries a second, up to {_MOST_PER_S:,}")
+
+
+def _require_our_track(recorded: Session) -> None:
+    """Raise PlanError where another track was raced: its name does not say where it is."""
+    track = recorded.plan.race.track if recorded.plan.race else ""
+    if track not in {folder.name for folder in resource("tracks").iterdir()}:
+        raise PlanError(
+            f"--race: session {recorded.id} raced track {track!r}, which is none of ours; give --plan FILE"
+            " instead, then 'esrally-ebs race --track-path=TRACK --plan FILE'"
+        )
 
 
 def _cores(recorded: Session) -> int:

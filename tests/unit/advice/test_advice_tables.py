@@ -4,16 +4,19 @@ import json
 import math
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, REQUESTS, ST1, recorded, recording
+from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, REQUESTS, ST1, folder_of, recorded, recording
+from small_plan import small_plan
 
 from esrally_ebs.advice.advice import Advice, advise
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.tables import build_advice
 from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.cli import main
 from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.report import Report, render_json
 from esrally_ebs.units import GIB
@@ -150,3 +153,14 @@ def test_how_long_the_burst_of_an_instance_lasts_is_said(predictor: Predictor) -
     (line,) = (one for one in report_of(replace(advice, today=today), predictor).warnings if "t3.nano" in one)
     hours = (11_800 - 250) * 1800 / (2 * 250) / 3600  # 500 more a second are taken than come back
     assert f"with requests as on today's volume that lasts {hours:,.2f} h. Under a load" in line
+
+
+def test_a_race_of_another_track_is_refused_with_the_way_to_do_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error named a file that was there no longer, and told to name a track of ours."""
+    made = replace(recorded(), plan=small_plan(race={"track": "geonames"}))
+    folder = folder_of(tmp_path, made)
+    assert main(["advise", str(folder.path), "--keep", "p90=1s", "--race"]) == 2
+    said = "--race: session s1 raced track 'geonames', which is none of ours; give --plan FILE instead"
+    assert said in capsys.readouterr().err
