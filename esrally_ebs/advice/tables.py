@@ -195,7 +195,7 @@ def _proof(advice: Advice, proof: Session, predictor: Predictor) -> Table:
         " computes differs from session to session, which that ratio is free of."
     )
     title = f"Predicted beforehand, and raced in session {proof.id}"
-    return _table("proof", title, titles, rows, note)
+    return cell_table("proof", title, titles, rows, note)
 
 
 def _measured_s(proof: Session, arm: str) -> Column:
@@ -352,7 +352,7 @@ def _item(advice: Advice, option: Option) -> str:
     return setting_text(option.spec) + (" (today)" if _shows(option) == _shows(advice.today) else "")
 
 
-def _table(
+def cell_table(
     key: str, title: str, titles: Sequence[str], rows: Iterable[tuple[str, Sequence[Cell]]], *notes: str
 ) -> Table:
     """A table of cells, each row with its item."""
@@ -365,7 +365,7 @@ def _time(seconds: float) -> Cell:
     return quantity("s", seconds, _ms(seconds))
 
 
-def _share(share: float | None) -> Cell:
+def share_cell(share: float | None) -> Cell:
     return quantity("share", share, f"{share or 0.0:.0%}")
 
 
@@ -393,7 +393,7 @@ def _front(advice: Advice) -> Table:
     bound = f"{advice.bound.name} up to"
     titles = ["setting", "a month", "p50", "p90", "p99", bound, "keeps", "held back by"]
     title = f"Cost against {advice.bound.name}: no other setting is as cheap and as fast"
-    return _table("front", title, titles, rows, f"{len(advice.options)} settings are compared, {MODELS}.")
+    return cell_table("front", title, titles, rows, f"{len(advice.options)} settings are compared, {MODELS}.")
 
 
 def _limits(advice: Advice) -> Iterator[Table]:
@@ -409,9 +409,10 @@ def _limits(advice: Advice) -> Iterator[Table]:
         ("used", "What I/Os use of each limit", used, [one.used for one in shown.values()]),
     ):
         rows = [
-            (item, [_share(of.get(name)) for name in names]) for item, of in zip(shown, shares, strict=True)
+            (item, [share_cell(of.get(name)) for name in names])
+            for item, of in zip(shown, shares, strict=True)
         ]
-        yield _table(key, title, ["setting", *names], rows, note)
+        yield cell_table(key, title, ["setting", *names], rows, note)
 
 
 def _bursting(advice: Advice, predictor: Predictor) -> Iterator[Table]:
@@ -428,7 +429,7 @@ def _bursting(advice: Advice, predictor: Predictor) -> Iterator[Table]:
     pace = "at the recorded pace" if advice.load is None else "at that rate"
     note = f"Of requests {pace}; credits are full at first. Advice is of settings without credits."
     if rows:
-        yield _table("bursting", "While burst credits last: settings that have some", titles, rows, note)
+        yield cell_table("bursting", "While burst credits last: settings that have some", titles, rows, note)
 
 
 def _lasting(made: Prediction) -> Cell:
@@ -455,7 +456,7 @@ def _tasks(advice: Advice, option: Option) -> Table:
         for task in option.prediction.tasks
     ]
     titles = ["task", *(f"{when} p{percentile}" for when in shown for percentile in PERCENTILES)]
-    return _table("tasks", f"By task, on {setting_text(option.spec)}", titles, rows)
+    return cell_table("tasks", f"By task, on {setting_text(option.spec)}", titles, rows)
 
 
 def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
@@ -475,7 +476,7 @@ def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
         " use: your own requests recur more or less often than these."
     )
     return [
-        _table("memory", "Memory instead: today's volume, and a larger page cache", titles, rows, note)
+        cell_table("memory", "Memory instead: today's volume, and a larger page cache", titles, rows, note)
     ]
 
 
@@ -486,22 +487,22 @@ def _patterns(predictor: Predictor) -> Table:
             (
                 quantity("ios", one.ios, f"{one.ios:.0f}"),
                 quantity("bytes", one.bytes, f"{one.bytes / MIB:.1f}"),
-                *(_share(share) for share in (one.writes, one.continuing, one.waited_for)),
+                *(share_cell(share) for share in (one.writes, one.continuing, one.waited_for)),
                 quantity("ios", one.in_flight, f"{one.in_flight:.1f}"),
-                _share(one.computing),
+                share_cell(one.computing),
             ),
         )
         for one in predictor.patterns
     ]
     titles = ["task", "I/Os", "MiB", "writes", "read on", "waited for", "in flight", "computing"]
     note = "Of a request. To read on is to begin where an earlier I/O of the request ends, as readahead does."
-    return _table("access", "What requests do to the recorded volume", titles, rows, note)
+    return cell_table("access", "What requests do to the recorded volume", titles, rows, note)
 
 
 def _check(predictor: Predictor) -> Table:
     rows = [(f"p{percentile}", [_error(error)]) for percentile, error in predictor.errors.items()]
     rows += [(f"middle of {task}", [_error(error)]) for task, (error, _) in predictor.errors_by_task.items()]
-    return _table(
+    return cell_table(
         "self-check",
         "Self-check: the recorded volume itself, predicted against measured",
         ["", "off by"],

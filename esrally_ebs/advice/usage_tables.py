@@ -7,10 +7,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import UsageOption
-from esrally_ebs.advice.tables import MODELS, price_warnings, setting_text, usd_text
+from esrally_ebs.advice.tables import (
+    MODELS,
+    cell_table,
+    price_warnings,
+    setting_text,
+    share_cell,
+    usd_text,
+)
 from esrally_ebs.advice.traces import access_of, lacks
 from esrally_ebs.advice.usage import Interval
-from esrally_ebs.report.model import Report, Table, plain_table
+from esrally_ebs.report.model import Cell, Report, Table, milliseconds, quantity, word
 from esrally_ebs.units import KIB, MIB, format_seconds
 
 _CENSORED = (
@@ -48,14 +55,7 @@ def build_usage(
             against = f"{usd_text(abs(saves))} a month {'less' if saves >= 0 else 'more'} than today"
         verdict = f"{setting_text(free.spec)} is the cheapest that stays below its limits: {against}."
     rows = [
-        (
-            setting_text(one.spec) + (" (today)" if one is today else ""),
-            None if one.usd is None else usd_text(one.usd),
-            None if (saves := _saves(today, one)) is None else usd_text(saves, sign=True),
-            format_seconds(one.usage.limited_s) if one.usage.limited_s else "never",
-            max(one.usage.at_limit_s, key=one.usage.at_limit_s.__getitem__) if one.usage.limited_s else None,
-            None if one.usage.lowest_credits is None else f"{one.usage.lowest_credits:.0%}",
-        )
+        (setting_text(one.spec) + (" (today)" if one is today else ""), _cells(today, one))
         for one in options
         if one is today or setting_text(one.spec) != setting_text(today.spec)
     ]
@@ -69,7 +69,7 @@ def build_usage(
         details=() if free is None else _living_on_credits(free),
         labels=(f"A statement {MODELS}.",),
         tables=(
-            plain_table("usage", "Settings, each less at its limits than all cheaper ones", titles, rows),
+            cell_table("usage", "Settings, each less at its limits than all cheaper ones", titles, rows),
             *([] if ios is None else [_access(ios)]),
         ),
         warnings=(
@@ -82,6 +82,18 @@ def build_usage(
             f"Credits were {today.spec.credits:.0%} full at the start; what a volume does not get done stays"
             " owed, as if nobody slowed down.",
         ),
+    )
+
+
+def _cells(today: UsageOption, option: UsageOption) -> tuple[Cell, ...]:
+    usage, saves = option.usage, _saves(today, option)
+    longest = max(usage.at_limit_s, key=usage.at_limit_s.__getitem__) if usage.limited_s else None
+    return (
+        quantity("usd_month", option.usd, usd_text(option.usd or 0.0)),
+        quantity("usd_month", saves, usd_text(saves or 0.0, sign=True)),
+        quantity("s", usage.limited_s, format_seconds(usage.limited_s) if usage.limited_s else "never"),
+        word("limit", longest),
+        share_cell(usage.lowest_credits),
     )
 
 
@@ -102,23 +114,20 @@ def _access(ios: pa.Table) -> Table:
         own = ios.filter(pc.equal(ios["op"], op))
         if own.num_rows:
             of = access_of(own)
-            times = [None if s is None else f"{s * 1e3:.2f} ms" for s in (of.median_s, of.p99_s)]
-            size = f"{of.median_bytes / KIB:g} KiB"
-            depth = None if of.in_flight is None else f"{of.in_flight:.1f}"
-            ahead = None if of.ahead is None else f"{of.ahead:.0%}"
-            row = (
-                f"{of.ios:,}",
-                f"{of.bytes / MIB:,.1f}",
-                size,
-                f"{of.continuing:.0%}",
-                ahead,
-                depth,
-                *times,
+            cells = (
+                quantity("ios", of.ios, f"{of.ios:,}"),
+                quantity("bytes", of.bytes, f"{of.bytes / MIB:,.1f}"),
+                quantity("bytes", of.median_bytes, f"{of.median_bytes / KIB:g} KiB"),
+                share_cell(of.continuing),
+                share_cell(of.ahead),
+                quantity("ios", of.in_flight, f"{of.in_flight or 0.0:.1f}"),
+                milliseconds("s", of.median_s),
+                milliseconds("s", of.p99_s),
             )
-            rows.append((name, *row))
+            rows.append((name, cells))
     titles = ["", "I/Os", "MiB", "size, middle", "read or written on", "readahead", "in flight", "p50", "p99"]
     note = "To read on is to begin where one of the last 64 ended. In flight: as one is issued, it included."
-    return plain_table("access", "What the trace's I/Os do", titles, rows, note, *lacks(ios))
+    return cell_table("access", "What the trace's I/Os do", titles, rows, note, *lacks(ios))
 
 
 def _saves(today: UsageOption, other: UsageOption) -> float | None:

@@ -11,15 +11,17 @@ import pytest
 from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, REQUESTS, ST1, folder_of, recorded, recording
 from small_plan import small_plan
 
-from esrally_ebs.advice.advice import Advice, advise
+from esrally_ebs.advice.advice import Advice, advise, usage_options
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.tables import build_advice
+from esrally_ebs.advice.usage import Interval
+from esrally_ebs.advice.usage_tables import build_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.report import Report, render_json
-from esrally_ebs.units import GIB
+from esrally_ebs.units import GIB, KIB
 
 LOOSE = Bound(percentile=90, seconds=1.0)
 
@@ -45,6 +47,18 @@ def test_programs_get_seconds_and_shares(predictor: Predictor) -> None:
     (used,) = tables["used"].values()
     assert used["iops"] == {"share": pytest.approx(predictor.check.used["iops"])}
     assert tables["access"]["t0"]["MiB"] == {"bytes": pytest.approx(predictor.patterns[0].bytes)}
+
+
+def test_programs_get_seconds_and_shares_of_a_log() -> None:
+    log = [Interval(seconds=60, reads=60 * 5000, read_bytes=60 * 5000 * KIB, writes=0, written_bytes=0)]
+    today = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None)
+    options, _ = usage_options(log, today, region="us-east-1", types=["gp3"])
+    usage = json.loads(render_json(build_usage("log", log, options, region="us-east-1")))["tables"]["usage"]
+    of_today = usage["gp2 100 GiB (today)"]
+    assert of_today["a month"] == {"usd_month": 10.0}
+    assert of_today["at its limit for"] == {"s": 60.0}
+    assert of_today["lowest credits"] == {"share": pytest.approx(1 - 60 * (5000 - 300) / 5_400_000)}
+    assert usage["gp3 100 GiB, 6,000 IOPS, 125 MiB/s"]["at its limit for"] == {"s": 0.0}
 
 
 def test_todays_volume_and_its_setting_without_credits_are_two_rows(predictor: Predictor) -> None:
