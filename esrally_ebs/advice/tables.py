@@ -159,11 +159,20 @@ def _toml(value: object) -> str:
 
 
 def raced_settings(advice: Advice) -> list[VolumeSpec]:
-    """Today's volume, and what is advised or in doubt as far as it is another setting."""
+    """Today's volume, and what is advised or in doubt as far as it is another setting.
+
+    Each on an instance of its own, where it has one: what one takes of its burst is not the others'.
+    """
     today = advice.recorded
     others = [option.spec for option in (advice.doubtful, advice.best) if option is not None]
     others = [spec for spec in others if setting_text(spec) != setting_text(today)]
-    return [replace(today, name="today"), *(replace(o, name=f"advised-{n}") for n, o in enumerate(others, 1))]
+    return [
+        replace(today, name="today"),
+        *(
+            replace(spec, name=f"advised-{number}", instance=spec.instance and f"{spec.instance}#{number}")
+            for number, spec in enumerate(others, start=1)
+        ),
+    ]
 
 
 def _proof(advice: Advice, proof: Session, predictor: Predictor) -> Table:

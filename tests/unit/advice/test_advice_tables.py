@@ -14,12 +14,13 @@ from small_plan import small_plan
 from esrally_ebs.advice.advice import Advice, advise, usage_options
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
-from esrally_ebs.advice.tables import build_advice
+from esrally_ebs.advice.tables import build_advice, plan_text
 from esrally_ebs.advice.usage import Interval
 from esrally_ebs.advice.usage_tables import build_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.model import Bound, VolumeSpec
+from esrally_ebs.plan import parse_plan
 from esrally_ebs.report import Report, render_json
 from esrally_ebs.units import GIB, KIB
 
@@ -178,3 +179,12 @@ def test_a_race_of_another_track_is_refused_with_the_way_to_do_it(
     assert main(["advise", str(folder.path), "--keep", "p90=1s", "--race"]) == 2
     said = "--race: session s1 raced track 'geonames', which is none of ours; give --plan FILE instead"
     assert said in capsys.readouterr().err
+
+
+def test_settings_are_raced_on_instances_of_their_own(predictor: Predictor) -> None:
+    """Of a volume whose time runs faster the plan was refused: two arms shared an instance."""
+    today = replace(GP3, instance="m5.large", time_scale=60.0)
+    bound = Bound(percentile=90, seconds=predictor.check.percentile(90).value * 0.8)
+    advice = advise(predictor, today, bound, region="us-east-1", types=["io2"])
+    arms = parse_plan(plan_text(advice, recorded()), "prove").arm
+    assert [arm.instance for arm in arms[:2]] == ["m5.large", "m5.large#1"]
