@@ -70,6 +70,7 @@ def _head(report: Report) -> str:
         counts.append(f'<a href="#warnings">{number} warning{"" if number == 1 else "s"}</a>')
     labels = "".join(f"<li>{escape(label)}</li>" for label in report.labels)
     details = "".join(f"<li>{escape(detail)}</li>" for detail in report.details)
+    about = "".join(f"{escape(line)}. " for line in report.about)
     answers = "".join(f"<dt>{title}</dt><dd>{escape(text)}</dd>" for title, text in head_lines(report))
     return "\n".join(
         (
@@ -78,7 +79,7 @@ def _head(report: Report) -> str:
             f'<ul class="details">{details}</ul>' if details else "",
             f'<dl class="answers">{answers}</dl>' if answers else "",
             f'<ul class="labels">{labels}</ul>' if labels else "",
-            f'<p class="about">{escape(". ".join(report.about))}. {", ".join(counts)}</p>',
+            f'<p class="about">{about}{", ".join(counts)}</p>',
         )
     )
 

@@ -21,7 +21,7 @@ from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.plan import parse_plan
-from esrally_ebs.report import Report, render_json
+from esrally_ebs.report import Report, render_html, render_json
 from esrally_ebs.units import GIB, KIB
 
 LOOSE = Bound(percentile=90, seconds=1.0)
@@ -111,6 +111,12 @@ def test_where_none_keeps_the_bound_the_fastest_is_named(predictor: Predictor) -
     advice = replace(advice, today=replace(advice.today, bound=LOOSE))
     verdict = report_of(advice, predictor).verdict
     assert verdict.endswith(" Today's volume keeps it as it was recorded, for 8.00 USD a month.")
+
+
+def test_the_page_says_how_many_warnings_there_are_and_no_more(predictor: Predictor) -> None:
+    """A full stop stood alone before that."""
+    advice = advise(predictor, GP3, LOOSE, region="us-east-1", types=["gp3"])
+    assert '<p class="about"><a href="#warnings">' in render_html(report_of(advice, predictor))
 
 
 def test_the_plot_shows_what_is_named_and_todays_volume(predictor: Predictor) -> None:
