@@ -20,27 +20,13 @@ from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, argv_of, booted
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import short_name
 from esrally_ebs.store import running
-from esrally_ebs.store.context import (
-    ENDED,
-    ENDING,
-    ENOUGH,
-    FILE,
-    FIO_PID,
-    LOST,
-    NEW,
-    OF_CALLER,
-    STARTS,
-    STAYS,
-    STEP,
-)
+from esrally_ebs.store.context import FILES, FIO_PID, NOTES, OF_CALLER
 from esrally_ebs.telemetry import block_trace
 from esrally_ebs.volumes import backends as volumes
 
 _FIO_GRACE_S = 2.0
 _LINE_SIGNS = 80
 _UNFINISHED = re.compile(r"[0-9a-f-]{16,}\.[a-z0-9-]{1,8}-[0-9a-f]{8}\.unfinished")  # as dataset.py names it
-_NOTES = (FIO_PID, ENDED, ENOUGH, LOST, STARTS, STEP)  # that a session's processes leave for one another
-_FILES = (FILE, NEW, ENDING, STAYS, *_NOTES)  # in its folder
 
 
 def take_down(session: str) -> list[str]:
@@ -66,7 +52,7 @@ def take_down(session: str) -> list[str]:
             step()
         except Exception as error:  # noqa: BLE001 - whatever one step meets must not keep the others
             problems.append(str(error) or repr(error))
-    return problems or running.remove(session, _FILES)
+    return problems or running.remove(session, FILES)
 
 
 def _arms(directory: Path) -> list[Path]:
@@ -87,7 +73,7 @@ def _remove_notes(folder: Path) -> None:
             f"{folder}: the user has mounted something there; run 'umount {folder}' and 'esrally-ebs clean'"
         )
     if folder.is_dir():
-        for name in _NOTES:
+        for name in NOTES:
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
 

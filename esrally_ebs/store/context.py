@@ -20,6 +20,8 @@ LOST = "lost"  # why a load host that is gone ends the race, once one is
 STEP = "step"  # the rate and the length of each arm's next step in search of a knee
 ENDED = "ended"  # the search that each client with writes beside it has done
 STARTS = "starts"  # when the first client began each task that keeps to a schedule
+NOTES = (FIO_PID, ENDED, ENOUGH, LOST, STARTS, STEP)  # that a session's processes leave for one another
+FILES = (FILE, NEW, ENDING, STAYS, *NOTES)  # in its folder in the run directory, where its arms have theirs
 # The folder of what the processes of a session's caller write; no arm's name, which has no underscore.
 OF_CALLER = "of_caller"
 

@@ -15,6 +15,8 @@ from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 from esrally_ebs.model import Backend, Kind, Volume, VolumeSpec
 from esrally_ebs.plan.plan import PLUG_INS, Plan
+from esrally_ebs.store.context import FILES
+from esrally_ebs.store.running import OWNER
 from esrally_ebs.volumes import aws as _aws
 from esrally_ebs.volumes import directory as _directory
 from esrally_ebs.volumes import lent as _lent
@@ -59,8 +61,8 @@ def check_mounts(plan: Plan, host: str | None = None) -> None:
     before anything is attached.
 
     Raises PlanError, which names file and key, for a mount that is missing, of the wrong kind, or on the
-    device of another, and for a volume that AWS does not have; SetupError for a mount that is read-only or
-    full.
+    device of another, for a volume that AWS does not have, and for one called as a file of the session is;
+    SetupError for a mount that is read-only or full.
     """
     specs = [
         (number, spec)
@@ -70,6 +72,8 @@ def check_mounts(plan: Plan, host: str | None = None) -> None:
     ]
     for place, (number, arm) in enumerate(specs):
         with plan.naming(f"arm.{number}"):
+            if arm.name in (*FILES, OWNER):  # its folder would be in the place of that file
+                raise PlanError(f"{arm.name!r} is a name that the pack needs itself; use another", key="name")
             if arm.mount is not None and arm.backend is Backend.DIRECTORY and not arm.mount.is_dir():
                 what = "is a file, not a directory" if arm.mount.exists() else "does not exist"
                 raise PlanError(f"{arm.mount} {what}; make the directory, or name another", key="mount")

@@ -20,7 +20,7 @@ from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.rally import activation, open_loop
 from esrally_ebs.rally.request_source import BLOCK, RequestSource
 from esrally_ebs.rally.schedule import expand
-from esrally_ebs.session import clean
+from esrally_ebs.store.context import FILES
 
 PLAN = f"""{TWO_ARMS}[cache]
 mode = "warm"
@@ -270,7 +270,7 @@ def test_clients_of_all_processes_count_from_the_start_of_the_first(tmp_path: Pa
     assert [open_loop.first_start("q", now) for now in (5.25, 5.5, 5.0)] == [5.25] * 3
     assert open_loop.first_start("r", 7.0) == 7.0
     # what else lay in the session's run directory would stay there, and the session fail at its end
-    assert {path.name for path in tmp_path.iterdir()} <= set(clean._FILES)
+    assert {path.name for path in tmp_path.iterdir()} <= set(FILES)
 
 
 def test_warm_up_keeps_to_no_schedule() -> None:

@@ -25,7 +25,7 @@ from esrally_ebs.rally.patches import worker as waits
 from esrally_ebs.rally.request_source import BLOCK
 from esrally_ebs.rally.runners import OnArm
 from esrally_ebs.rally.schedule import SEARCH_BESIDE
-from esrally_ebs.session import clean
+from esrally_ebs.store.context import FILES
 from esrally_ebs.store.parts import FLUSH_EVERY_S
 
 
@@ -238,7 +238,7 @@ def test_writes_beside_a_search_go_on_until_the_last_of_its_clients_is_done(tmp_
     assert (here.is_set(), there.is_set()) == (True, True)
     assert not ends_beside("logs/q-gp3-r3", 3, tmp_path)[0].is_set()
     # what else lay in the session's run directory would stay there, and the session fail at its end
-    assert {path.name for path in tmp_path.iterdir()} <= set(clean._FILES)
+    assert {path.name for path in tmp_path.iterdir()} <= set(FILES)
 
 
 def test_rally_ends_writes_beside_a_search_all_the_same(tmp_path: Path) -> None:
