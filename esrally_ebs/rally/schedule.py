@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, takewhile
@@ -220,7 +221,18 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
             elements[-1] = _beside(elements[-1], _write(group[0], task, plan))
         else:
             elements.append(_task(group, task, plan, is_beside=group[0].task in beside))
+    _require_own_names(elements)
     return elements
+
+
+def _require_own_names(elements: Iterable[Any]) -> None:
+    """Raise PlanError where Rally could not tell two tasks apart: by its name each keeps to its schedule."""
+    for name, count in Counter(task.name for element in elements for task in element).items():
+        if count > 1:
+            raise PlanError(
+                f"task {name}: {count} would be called so, as names of tasks and arms are put together; give "
+                "arms other names"
+            )
 
 
 def _require_plain(building: Sequence[Any], plan: Plan) -> None:

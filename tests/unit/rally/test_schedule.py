@@ -399,6 +399,12 @@ def test_a_later_arm_called_default_is_refused() -> None:
         expand([task("q")], parse_plan(PLAN.replace('"gp3"', '"default"', 1), "test.toml"))
 
 
+def test_no_two_tasks_are_called_the_same() -> None:
+    like = parse_plan(PLAN.replace('"gp2"', '"x-gp3"', 1), "test.toml")
+    with pytest.raises(PlanError, match="task q-x-gp3-warmup: 2 would be called so, as names of tasks and"):
+        expand([task("q"), task("q-x")], like)
+
+
 def test_race_json_says_of_a_task_what_it_always_did() -> None:
     made = expand([task("q")], plan())[4]
     fields = {"arm": "gp2", "cluster": "default", "round": 0, "task": "q", "phase": "warmup"}
