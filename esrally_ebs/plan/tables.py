@@ -29,7 +29,8 @@ MIN_STARTS = 3  # if not one: two have one degree of freedom, intervals of twelv
 MIN_VOLUMES = MIN_STARTS  # of a type, for the same reason
 MAX_NODES = 9  # of an arm, on one machine
 MAX_VOLUMES = 9  # of an arm, likewise
-MAX_STEP_S, MAX_STEPS = 600, 100  # of a search for the knee
+MIN_STEP_S, MAX_STEP_S = 10, 600  # of a search for the knee
+MIN_STEPS, MAX_STEPS = 6, 100
 MAX_PROBES = 16  # short steps to the order of magnitude of a knee
 
 MAX_SEED = 2**63 - 1  # as fio takes it
@@ -226,8 +227,8 @@ class DesignPlan(Section):
     margin: float = Field(default=0.05, gt=0, lt=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     knee: str | None = None  # "p99=100ms": rounds are steps of a search for the highest rate that keeps it
-    step: Seconds = Field(default=30.0, ge=10, le=MAX_STEP_S)  # of such a search, at one rate on one arm
-    steps: int = Field(default=10, ge=6, le=MAX_STEPS)  # of that length on each arm, at most
+    step: Seconds = Field(default=30.0, ge=MIN_STEP_S, le=MAX_STEP_S)  # of it, at one rate on one arm
+    steps: int = Field(default=10, ge=MIN_STEPS, le=MAX_STEPS)  # of that length on each arm, at most
 
     @field_validator("knee")
     @classmethod

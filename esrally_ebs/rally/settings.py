@@ -12,7 +12,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import plan_path
 from esrally_ebs.model import Node
 from esrally_ebs.plan import Plan, load_plan
-from esrally_ebs.plan.tables import MIN_STARTS
+from esrally_ebs.plan.tables import MIN_STARTS, MIN_STEP_S, MIN_STEPS
 from esrally_ebs.rally import any_track
 
 _SET_EXAMPLE = """--track-params='{"set": {"design.margin": 0.1}}'"""
@@ -156,7 +156,8 @@ def _shortened(plan: Plan) -> Plan:
     plan = updated(
         plan, "race", iterations=1, warmup_iterations=min(1, plan.race.warmup_iterations if plan.race else 0)
     )
-    plan = updated(plan, "design", starts=min(MIN_STARTS, plan.design.starts))
+    starts = min(MIN_STARTS, plan.design.starts)
+    plan = updated(plan, "design", starts=starts, step=float(MIN_STEP_S), steps=MIN_STEPS)
     rounds = max(plan.least_rounds, min(2, plan.design.most_rounds))
     return updated(plan, "design", rounds=rounds + -rounds % plan.design.starts)
 

@@ -108,6 +108,8 @@ def test_test_mode_makes_everything_short_and_keeps_every_kind_of_step() -> None
     assert {job.name for job in plan.baseline} == {job.name for job in plan_for({}).baseline}
     often = plan_for({"set": {"design.rounds": 20, "design.starts": 5}}, test_mode=True).design
     assert (often.rounds, often.rounds_of_starts) == (3, (range(1, 2), range(2, 3), range(3, 4)))
+    knee = plan_for({"set": {"design.knee": "p99=1s", "cache.mode": "warm"}}, test_mode=True).design
+    assert (knee.step, knee.steps) == (10, 6)
 
 
 def test_test_mode_leaves_a_plan_that_perturbs_its_rounds(tmp_path: Path) -> None:
