@@ -133,7 +133,6 @@ def study_command(
     if name is None:
         raise PlanError("study: which one? give a name; 'esrally-ebs study --list' shows them")
     form = format_of(form, output, RENDERERS)
-    _require_place(output)  # before hours of measuring
     studies.read_study(name)
     if session is not None and name != "nikkei-2021":
         raise PlanError("--session: nikkei-2021 alone has a race to show it beside; leave it out")
@@ -142,10 +141,3 @@ def study_command(
     listed_prices = price_list(None if prices is None else str(prices))
     result = studies.run_study(name, runner, listed_prices, session=recorded)
     put(RENDERERS[form](result), output)
-
-
-def _require_place(output: Path | None) -> None:
-    if output is not None and not output.parent.is_dir():
-        raise PlanError(f"--output {output}: there is no folder {output.parent}; make it first")
-    if output is not None and output.is_dir():
-        raise PlanError(f"--output {output}: is a folder; name a file")

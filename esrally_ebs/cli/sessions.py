@@ -1,6 +1,7 @@
 """The commands on recorded sessions: list, report, compare, gate, send elsewhere, fetch of CloudWatch."""
 
 import json
+import mimetypes
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -150,13 +151,26 @@ def _load(name: str) -> Session:
 
 
 def format_of(form: str | None, output: Path | None, known: Iterable[str] = report.RENDERERS) -> str:
-    """The format that was named, or the file is named for, or text. PlanError for one that is not known."""
-    if form is None:
-        suffix = "" if output is None else output.suffix[1:].lower()
-        return next((name for name in known if suffix in (name, report.SUFFIX.get(name))), "text")
-    if form not in known:
+    """The format that was named, or the file is named for, or text.
+
+    PlanError for one that is not known, and for a file that cannot be written, before hours of measuring.
+    """
+    if form is not None and form not in known:
         raise PlanError(f"--format {form}: choose one of {', '.join(known)}")
-    return form
+    if output is None:
+        return form or "text"
+    if not output.parent.is_dir():
+        raise PlanError(f"--output {output}: there is no folder {output.parent}; make it first")
+    if output.is_dir():
+        raise PlanError(f"--output {output}: is a folder; name a file")
+    suffix = output.suffix[1:].lower()
+    form = form or next((name for name in known if suffix in (name, report.SUFFIX.get(name))), None)
+    kind = mimetypes.guess_type(output.name)[0] or "text/plain"
+    if form is None and not kind.startswith("text/"):
+        raise PlanError(
+            f"--output {output}: nothing is written as {kind}; give --format, one of {', '.join(known)}"
+        )
+    return form or "text"
 
 
 def give(built: report.Report, form: str, output: Path | None) -> None:

@@ -42,6 +42,8 @@ from esrally_ebs.store import SessionFolder
             ["study", "burst-2014", "--output", "/nowhere/out"],
             "--output /nowhere/out: there is no folder /nowhere",
         ),
+        (["advise", "x", "--keep", "p99=1s", "--race", "--output", "/nowhere/out"], "is no folder /nowhere"),
+        (["report", "x", "--output", "report.PDF"], "report.PDF: nothing is written as application/pdf; giv"),
         (["run", "smoke", "--sessions", "2"], "--sessions"),
         (["corpus", "convert", "x", "--output", "~nobody-is-called-so"], "directory.; write the whole path"),
         (["study", "burst-2014", "--simulate", "--session", "latest"], "--session: nikkei-2021 alone"),
