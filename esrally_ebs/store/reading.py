@@ -77,8 +77,8 @@ def list_sessions(home: Path) -> list[SessionSummary]:
 def find_session(home: Path, name: str) -> Path:
     """The folder of a session given by id, by the start of its id, by path, or as ``latest``.
 
-    The latest is the last that was measured to its end, also when a check then failed it: a gate must not
-    pass on the one before. One that ended early, by a typo perhaps, has nothing to report.
+    The latest is the last that was measured, or simulated, to its end, also when a check then failed it: a
+    gate must not pass on the one before. One that ended early, by a typo perhaps, has nothing to report.
 
     Raises PlanError when there is none, or more than one, that fits.
     """

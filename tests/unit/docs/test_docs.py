@@ -1,5 +1,6 @@
 """What the documents promise is what the code has: commands, keys of a plan, exit codes, variables, files."""
 
+import configparser
 import os
 import re
 import subprocess
@@ -206,6 +207,19 @@ def test_every_benchmark_is_described() -> None:
 def test_every_room_is_described() -> None:
     rooms = {path.parent.name for path in (ROOT / "esrally_ebs").glob("*/__init__.py")}
     assert not [room for room in rooms if f"| `{room}`" not in DOCUMENTS["CONTRIBUTING.md"]]
+
+
+def test_rooms_are_described_on_the_layers_that_are_enforced() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    enforced = config["importlinter:contract:layers"]["layers"].replace("__main__ :", "").split("\n")[1:]
+    rows = re.findall(r"^\| (\d*) ?\| (`[a-z`, ]+`)(?: \\\|)? \|", DOCUMENTS["CONTRIBUTING.md"], re.MULTILINE)
+    described: list[list[str]] = [[]]
+    for layer, rooms in rows:
+        if layer:
+            described.append([])
+        described[-1] += re.findall("[a-z]+", rooms)
+    assert described[1:] == [re.findall("[a-z]+", line) for line in enforced]
 
 
 def test_every_make_target_that_a_document_names_exists_and_is_described() -> None:
