@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
-from esrally import exceptions
-
 from esrally_ebs.errors import EbsError, PlanError
 from esrally_ebs.rally import register
 
@@ -34,6 +32,8 @@ def join(loader: ModuleType) -> None:
     """Have every track register the pack, last, if this race was started for that."""
     if not parameters():
         return
+    from esrally import exceptions  # not above: report and the like import this module, and need no Rally
+
     reader = loader.TrackPluginReader
     has_plugins, load = reader.can_load, reader.load
 

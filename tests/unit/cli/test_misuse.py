@@ -212,6 +212,11 @@ def test_rally_races_beside_any_of_our_commands() -> None:
             ours.kill()
 
 
+def test_what_only_reads_sessions_needs_no_rally(home: Path) -> None:
+    without = "import sys; sys.modules['esrally'] = None; from esrally_ebs.cli import main; sys.exit(main())"
+    subprocess.run([sys.executable, "-", "sessions"], input=without, text=True, check=True, timeout=60)
+
+
 def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
     words = [sys.executable, "-X", "importtime", "-m", "esrally_ebs", "--version"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:
