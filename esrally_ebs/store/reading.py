@@ -69,8 +69,13 @@ def read_baseline(path: Path) -> pa.Table:
 
 
 def list_sessions(home: Path) -> list[SessionSummary]:
-    """All sessions under ``home``, oldest first; a broken one is listed as failed, with the reason."""
-    folders = [path for path in (home / "sessions").glob("[!.]*") if path.is_dir()]
+    """All sessions under ``home``, oldest first; a broken one is listed as failed, with the reason.
+
+    PermissionError where this user may not look.
+    """
+    sessions = home / "sessions"
+    entries = sessions.iterdir() if sessions.is_dir() else ()  # glob would find nothing where it may not look
+    folders = [path for path in entries if not path.name.startswith(".") and path.is_dir()]
     return sorted((_summary(path) for path in folders), key=lambda one: (one.started_at or 0.0, one.id))
 
 

@@ -1,6 +1,7 @@
 """The session folder: made once, found by name, refused when it is broken."""
 
 import json
+import os
 import resource
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from shared_python import NOBODY, as_user
 from small_plan import small_plan
 from stored import GP2, ROW
 
@@ -29,6 +31,20 @@ def test_a_baseline_row_that_is_measured_again_replaces_the_first(folder: Sessio
         "read": 1.0,
         "write": ROW.iops,
     }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
+def test_sessions_that_a_user_may_not_see_are_not_said_to_be_none(folder: SessionFolder) -> None:
+    home = folder.path.parents[1]
+
+    def seen() -> str:
+        try:
+            return str(list_sessions(home))
+        except PermissionError as error:
+            return str(error.strerror)
+
+    home.chmod(0o700)
+    assert as_user(NOBODY, seen) == "Permission denied"
 
 
 def test_a_folder_that_is_gone_gives_one_line(folder: SessionFolder) -> None:
