@@ -78,11 +78,16 @@ def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str
                     yield name, f"{name}.{number}.", entry
 
 
-def refuse_odd_numbers(value: Any, place: str) -> None:  # noqa: ANN401
-    """Raise PlanError for a number that ``session.json`` cannot keep; ``place`` is what its key follows."""
+def refuse_odd_values(value: Any, place: str) -> None:  # noqa: ANN401
+    """Raise PlanError for a number that ``session.json`` cannot keep, and for text that no file can be called.
+
+    ``place`` is what its key follows.
+    """
     if isinstance(value, Mapping | list):
         for key, entry in value.items() if isinstance(value, Mapping) else enumerate(value):
-            refuse_odd_numbers(entry, f"{place}{key}.")
+            refuse_odd_values(entry, f"{place}{key}.")
+    elif isinstance(value, str) and "\0" in value:
+        raise PlanError(f"{place[:-1]}: {value!r} has a NUL, at which the kernel ends a name; leave it out")
     elif isinstance(value, int | float) and not -_MAX_INTEGER < value < _MAX_INTEGER:
         shown = f"a number of {len(str(value))} digits" if isinstance(value, int) else str(value)
         raise PlanError(f"{place[:-1]}: {shown} does not fit into 64 bits; give one nearer to 0")

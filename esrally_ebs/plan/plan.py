@@ -20,7 +20,7 @@ from esrally_ebs.catalog.generations import type_aliases, volume_types
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.model import MAX_READ_LATENCY, NAME, AwsSpec, Backend, VolumeSpec, refuse_secrets
-from esrally_ebs.plan.mistakes import first_problem, keys_of, refuse_odd_numbers, unknown_key
+from esrally_ebs.plan.mistakes import first_problem, keys_of, refuse_odd_values, unknown_key
 from esrally_ebs.plan.tables import (
     BaselineJob,
     CachePlan,
@@ -370,7 +370,7 @@ def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = Non
     if unknown:
         raise PlanError(f"{source}: {unknown}")
     plan = _validated(table, source)
-    refuse_odd_numbers(table, f"{source}: ")
+    refuse_odd_values(table, f"{source}: ")
     refuse_secrets(plan.node.params, f"{source}: node.params")
     plan._source = source
     for number, arm in enumerate(plan.arm):
