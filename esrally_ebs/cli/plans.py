@@ -136,6 +136,8 @@ def study_command(
     studies.read_study(name)
     if session is not None and name != "nikkei-2021":
         raise PlanError("--session: nikkei-2021 alone has a race to show it beside; leave it out")
+    if simulate and repeats > 1:
+        raise PlanError("--runs: says something of devices alone; leave it out")
     recorded = None if session is None else load_session(find_session(home(), session))
     runner = studies.VirtualRunner() if simulate else studies.DeviceRunner(repeats, say=complain)
     listed_prices = price_list(None if prices is None else str(prices))
