@@ -21,7 +21,7 @@ from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, Blocks, fio_bl
 from esrally_ebs.errors import PlanError
 
 _NO_WIDTH = 1e-6  # an interval whose ends are closer than this, as a fraction
-_LIMIT = re.compile(r"\s*p(\d+)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*\Z")
+_LIMIT = re.compile(r"\s*p(\d{1,2})\s*=\s*(\d{1,9}(?:\.\d+)?)\s*%\s*\Z")
 
 
 class Outcome(StrEnum):
