@@ -79,7 +79,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str
 
 
 def refuse_odd_values(value: Any, place: str) -> None:  # noqa: ANN401
-    """Raise PlanError for a number that ``session.json`` cannot keep, and for text that no file can be called.
+    """Raise PlanError for a number that ``session.json`` cannot keep, and for text that names no file.
 
     ``place`` is what its key follows.
     """

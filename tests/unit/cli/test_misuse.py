@@ -46,7 +46,7 @@ from esrally_ebs.store import SessionFolder
         (["report", "x", "--output", "report.PDF"], "report.PDF: nothing is written as application/pdf; giv"),
         (["run", "smoke", "--sessions", "2"], "--sessions"),
         (["corpus", "convert", "x", "--output", "~nobody-is-called-so"], "directory.; write the whole path"),
-        (["study", "burst-2014", "--simulate", "--runs", "2"], "--runs: says something of devices alone; lea"),
+        (["study", "burst-2014", "--simulate", "--runs", "2"], "--runs: says something of devices alone; le"),
         (["study", "burst-2014", "--simulate", "--session", "latest"], "--session: nikkei-2021 alone"),
         (["sessions", "--plan", ""], "--plan '': an empty name; is a variable of your shell not set?"),
         (["push", "latest", "--configuration-name", ""], "an empty name; is a variable of your shell not"),
