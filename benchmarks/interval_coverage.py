@@ -23,29 +23,24 @@ coverage of the intervals of ratio and difference over volumes, and of the ratio
 ``--tasks`` simulates sessions of tasks that differ in ratio and in noise of their requests (5 % of a round,
 2 % of an arm's round): the coverage of the interval of all tasks together, and how much its value varies
 between sessions against its standard error.
-
-``--processors`` simulates requests that wait for the volume for 20 ms and need 10 ms of the node's
-processors. What they need differs so much from request to request that it explains 10 or 40 % of what rounds
-differ by (as recorded of gp2-vs-gp3 and of aa), and is 0, 3 or 6 % more on b. The coverage of the interval of
-the ratio as it is, and with the processors' time of the rounds as a covariate; how wide the second is then.
 """
 
 import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
 
 from esrally_ebs.analysis.compare import compare
-from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Mean, Pair, critical_t, edges
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Mean, Pair
 from esrally_ebs.analysis.summary import PERCENTILES, has_enough_requests, is_known_alone, summarize_blocks
 
 Floats = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
+Job = Callable[[int, int], Floats]  # how many repetitions, and a seed; a row for each
 CONFIDENCE, RATIO = 0.95, 1.1
 SHARED, OWN = 0.1, 0.03  # spread of the rounds' effects
 DRIFT = 0.3  # from the first round to the last, of "drifted"
@@ -54,7 +49,6 @@ TOGETHER = (10, 8)  # rounds x requests of sessions that are taken together
 COUNTS, OFF_BY = (3, 5, 10), (0.0, 0.01, 0.02)
 VOLUMES = ((3, 6, 5), (4, 10, 8), (5, 6, 5))  # of each type x rounds x requests
 STARTS = ((3, 4, 5), (4, 6, 5), (6, 4, 8), (4, 12, 20))  # starts x rounds of each x requests
-WAIT_MS, PROCESSORS_MS, WAIT_SPREAD = 20.0, 10.0, 0.1  # of a request on a
 OF_ROUND, OF_ARM = 0.05, 0.02  # spread of the effects of a round on tasks that are taken together
 HIT = 0.2  # time of a request that a cache answers
 ALIKE, MIXED = [(1.0, 0.15)] * 8, [(1.0, 0.03)] * 4 + [(1.0, 0.3)] * 4  # ratio and noise of each task
@@ -72,7 +66,6 @@ TASKS = {
     "two alike, with hits": (ALIKE[:2], 0.3, ((6, 4),)),
     "two alike, half of them hits": (ALIKE[:2], 0.5, ((6, 4), (12, 4), (24, 4))),
 }
-EXPLAINED, NEEDED_MORE = (0.1, 0.4), (0.0, 0.03, 0.06)
 _USUAL = 0.1
 _KINDS = 3  # ratio, difference, a's own
 
@@ -85,6 +78,12 @@ SHAPES: dict[str, Draw] = {
     "steps": lambda draw, shape: draw.integers(1, 5, shape) + draw.normal(0, 0.01, shape),
     "drifted": lambda draw, shape: np.exp(draw.normal(0, 0.3, shape)),
 }
+
+
+def spread(pool: Executor, job: Job, count: int) -> Floats:
+    """The rows of ``count`` repetitions, made by as many processes as there are processors."""
+    workers = os.cpu_count() or 1
+    return np.concatenate(list(pool.map(partial(job, -(-count // workers)), range(workers))))
 
 
 def times(draw: np.random.Generator, name: str, rounds: int, requests: int, volumes: int = 1) -> Floats:
@@ -151,13 +150,11 @@ def print_rows(begins: str, width: int, count: int, job: Callable[[str, float, i
 
     ``job`` is given a distribution, a deviation, how many repetitions, and a seed.
     """
-    workers = os.cpu_count() or 1
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor() as pool:
         for off in OFF_BY:
             cells = []
             for name in SHAPES:
-                run = partial(job, name, off, -(-count // workers))
-                shares = 100 * np.concatenate(list(pool.map(run, range(workers)))).mean(axis=0)
+                shares = 100 * spread(pool, partial(job, name, off), count).mean(axis=0)
                 cells.append(" / ".join(f"{share:4.1f}" for share in shares).center(width))
             print(f"{begins} {off:7.0%}  " + " ".join(cells), flush=True)
 
@@ -223,15 +220,14 @@ def print_parts(sessions: int, what: str) -> None:
 def print_tasks(sessions: int) -> None:
     """A line for each mix of tasks and design."""
     print(f"{sessions} sessions a line; coverage in %, and variation between sessions / standard error")
-    workers = os.cpu_count() or 1
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor() as pool:
         for name, (tasks, hits, designs) in TASKS.items():
             for design in designs:
-                run = partial(all_tasks, tasks, hits, design, -(-sessions // workers))
-                values, errors, covered = np.concatenate(list(pool.map(run, range(workers)))).T
-                spread = values.std() / np.sqrt(np.nanmean(errors**2))
+                job = partial(all_tasks, tasks, hits, design)
+                values, errors, covered = spread(pool, job, sessions).T
+                varies = values.std() / np.sqrt(np.nanmean(errors**2))
                 shape = " x ".join(map(str, design))
-                print(f"{name:28}{shape:>8}  {100 * np.nanmean(covered):4.1f}  {spread:4.2f}", flush=True)
+                print(f"{name:28}{shape:>8}  {100 * np.nanmean(covered):4.1f}  {varies:4.2f}", flush=True)
 
 
 def all_tasks(
@@ -260,85 +256,6 @@ def all_tasks(
     return of_session
 
 
-def print_processors(sessions: int) -> None:
-    """A line for each design, share that processors explain, and factor of what b needs of them."""
-    print(f"{sessions} sessions a line; coverage in % as it is / with processors as covariate, and its width")
-    workers = os.cpu_count() or 1
-    with ProcessPoolExecutor(workers) as pool:
-        for rounds, requests in ((16, 4), (24, 4)):
-            for explained in EXPLAINED:
-                for more in NEEDED_MORE:
-                    run = partial(
-                        beside_processors, (rounds, requests), explained, more, -(-sessions // workers)
-                    )
-                    plain, adjusted, width = np.concatenate(list(pool.map(run, range(workers)))).mean(axis=0)
-                    print(
-                        f"{rounds} x {requests}, explained {explained:3.0%}, b needs {more:2.0%} more: "
-                        f"{plain:5.1%} / {adjusted:5.1%}, {width:4.2f} as wide",
-                        flush=True,
-                    )
-
-
-def beside_processors(
-    design: tuple[int, int], explained: float, more: float, sessions: int, seed: int
-) -> Floats:
-    """Per session: whether either interval holds the truth, and the width of the second to the first."""
-    rounds, requests = design
-    of_wait = WAIT_MS**2 * (WAIT_SPREAD**2 / requests + OWN**2)  # variance of a round
-    spread = np.sqrt(requests * of_wait * explained / (1 - explained)) / PROCESSORS_MS
-
-    def times(draw: np.random.Generator, rounds: int) -> tuple[Floats, Floats]:
-        shape = (2, rounds, requests)
-        waits = WAIT_MS * np.exp(draw.normal(0, WAIT_SPREAD, shape) + draw.normal(0, OWN, (2, rounds, 1)))
-        processors = PROCESSORS_MS * np.exp(draw.normal(0, spread, shape))
-        processors[1] *= 1 + more
-        return waits * np.array([1.0, RATIO])[:, None, None] + processors, processors
-
-    a, b = times(np.random.default_rng(0), 100_000)[0]
-    true = float(np.median(b) / np.median(a))
-    draw = np.random.default_rng([1, seed])
-    hits = np.empty((sessions, 3))
-    for session in range(sessions):
-        arms, processors = times(draw, rounds)
-        a, b = (ArmTimes(list(arm)) for arm in arms)
-        pair = Pair(a, b)
-        plain = pair.ratio(PERCENTILES[0], CONFIDENCE)
-        adjusted = with_covariate(pair, np.subtract(*processors.mean(axis=2)))
-        hits[session] = holds(plain, true), holds(adjusted, true), log_width(adjusted) / log_width(plain)
-    return hits
-
-
-def log_width(estimate: Estimate) -> float:
-    """Of an interval of a ratio; NaN without one."""
-    if estimate.low is None or estimate.high is None:
-        return np.nan
-    return float(np.log(estimate.high / estimate.low))
-
-
-def with_covariate(pair: Pair, covariate: Floats) -> Estimate:
-    """The ratio as it would be in rounds in which the covariate is 0, by a line through the rounds."""
-    design = np.column_stack([np.ones(len(covariate)), covariate])
-    inverse = np.linalg.inv(design.T @ design)
-
-    def at_zero(log_ratio: float) -> tuple[float, float]:
-        """Where the line is at a covariate of 0, and that times the critical t of its error."""
-        evidence = pair.evidence(PERCENTILES[0], ratio=float(np.exp(log_ratio)))
-        line = inverse @ design.T @ evidence
-        rest = evidence - design @ line
-        error = np.sqrt(rest @ rest / (len(rest) - 2) * inverse[0, 0])
-        return float(line[0]), float(error * critical_t(len(covariate) - 1, CONFIDENCE))
-
-    def is_kept(log_ratio: float) -> bool:
-        height, allowed = at_zero(log_ratio)
-        return abs(height) <= allowed
-
-    middle = float(optimize.brentq(lambda log_ratio: at_zero(log_ratio)[0], -0.7, 0.7, xtol=1e-4))
-    low, high = edges(is_kept, middle)
-    return Estimate(
-        float(np.exp(middle)), *(None if end is None else float(np.exp(end)) for end in (low, high))
-    )
-
-
 def holds(estimate: Estimate, value: float) -> float:
     """1, 0, or NaN without an interval."""
     if estimate.low is None or estimate.high is None:
@@ -353,7 +270,6 @@ def main() -> None:
     parser.add_argument("--starts", action="store_true")
     parser.add_argument("--volumes", action="store_true")
     parser.add_argument("--tasks", action="store_true")
-    parser.add_argument("--processors", action="store_true")
     words = parser.parse_args()
     sessions = words.sessions
     if words.together:
@@ -362,21 +278,16 @@ def main() -> None:
     if words.tasks:
         print_tasks(sessions)
         return
-    if words.processors:
-        print_processors(sessions)
-        return
     if words.starts or words.volumes:
         print_parts(sessions, "starts" if words.starts else "volumes")
         return
-    workers = os.cpu_count() or 1
     print(f"{sessions} sessions a line; coverage in % of ratio / difference / a's own percentile")
     print(f"{'rounds':>6} x {'requests':8} {'':10} " + " ".join(f"{f'p{q}':^18}" for q in PERCENTILES))
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor() as pool:
         for rounds, requests in DESIGNS:
             for name in SHAPES:
                 true = truth(name, rounds)
-                run = partial(covered, name, (rounds, requests), true, -(-sessions // workers))
-                hits = np.concatenate(list(pool.map(run, range(workers))))
+                hits = spread(pool, partial(covered, name, (rounds, requests), true), sessions)
                 print(
                     f"{rounds:6} x {requests:<8} {name:10} " + " ".join(map(_cell, hits.swapaxes(0, 1))),
                     flush=True,
