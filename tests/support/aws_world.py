@@ -1,7 +1,7 @@
 """AWS, one instance and time for tests, other people's things among ours, and a fault at a chosen moment.
 
-AWS and the machine are those in memory that ship with the pack. A fault is one of four, at one of the moments
-at which the pack acts on the outside: a call of AWS, a piece of work on the machine, a line of the journal.
+A fault is one of four, at one of the moments at which the pack acts on the outside: a call of AWS, a piece of
+work on the machine, a line of the journal.
 """
 
 import copy
@@ -42,7 +42,7 @@ class World:
         self.moments: list[bool] = []  # one per moment that passed: whether it only looked
         self.fault: tuple[int, str] | None = None
         self._put_theirs()
-        self.theirs = self._theirs()
+        self.theirs, self._their_ids = self._theirs(), self.ids()
 
     def start(self) -> None:
         Journal(self.directory, sync=lambda file: None).begin(self.goal, self.now)
@@ -63,15 +63,18 @@ class World:
         return outcome
 
     def left(self) -> list[str]:
-        """All of ours that is still there: on AWS, on the machine, in the directory."""
+        """All of ours that is still there: on AWS, on the machine."""
         self._sleep(60)  # what is being deleted goes
+        return sorted(self.ids() - self._their_ids)
+
+    def ids(self) -> set[str]:
+        """Whatever there is on AWS and on the machine: volumes, file systems, mounts, disks with content."""
         volumes = [v["VolumeId"] for v in self.aws.call("ec2", "DescribeVolumes")["Volumes"]]
         systems = [fs["FileSystemId"] for fs in self.aws.call("efs", "DescribeFileSystems")["FileSystems"]]
         mounts = [str(point) for point in self.machine.mounts]
         disks = [serial for serial, content in self.machine.disks.items() if content != ("", "")]
         array = [self.machine.array[0]] if self.machine.array else []
-        all_ids = {*volumes, *systems, *mounts, *disks, *array, *self.machine.written}
-        return sorted(all_ids - {"vol-00000000000000001", "vol-00000000000000002", "/data", "AWS1"})
+        return {*volumes, *systems, *mounts, *disks, *array, *self.machine.written}
 
     def untouched(self) -> bool:
         """Whether everything of other people's is as it was."""

@@ -1,7 +1,7 @@
 """An instance in memory on which the pack's own commands run, so that they can be killed at any moment.
 
-AWS and the machine are those in memory that ship with the pack; files, commands and all that lies between are
-the pack's own. Among ours stand other people's things that look as much like ours as they can.
+AWS and the machine are in memory; files, commands and all that lies between are the pack's own. Among ours
+stand other people's things that look as much like ours as they can.
 """
 
 import copy
@@ -53,7 +53,7 @@ class Instance:
         self._files = FakeMachine(root / "files")
         self._boot("b00t1")
         self._put_others()
-        self._theirs = self._ids()
+        self._theirs = self._world.ids()
         self._as_they_were = copy.deepcopy(self._others())
         (root / "killed.toml").write_text(f'name = "killed"\n{plan}')
         patch.setenv("ESRALLY_EBS_RUN", str(root / "run"))
@@ -104,7 +104,7 @@ class Instance:
         """All of ours that there is: on AWS, on the machine, in the run directory."""
         self._world.now += 60  # what is being deleted goes
         kept = sorted(str(path) for path in run_dir().rglob("*")) if run_dir().exists() else []
-        return sorted(self._ids() - self._theirs) + kept
+        return sorted(self._world.ids() - self._theirs) + kept
 
     def untouched(self) -> bool:
         """Whether everything of other people's is as it was."""
@@ -120,14 +120,6 @@ class Instance:
         for owner in run_dir().glob("*/owner"):
             if owner.read_text().startswith(f"{me.pid} {me.start_ticks} "):
                 owner.write_text(f"{me.pid} {me.start_ticks - 1}")
-
-    def _ids(self) -> set[str]:
-        listed = self.aws.call("ec2", "DescribeVolumes")["Volumes"]
-        systems = self.aws.call("efs", "DescribeFileSystems")["FileSystems"]
-        disks = {serial for serial, content in self.machine.disks.items() if content != ("", "")}
-        array = {self.machine.array[0]} if self.machine.array else set()
-        of_aws = {each["VolumeId"] for each in listed} | {each["FileSystemId"] for each in systems}
-        return of_aws | {str(point) for point in self.machine.mounts} | disks | array | self.machine.written
 
     def _others(self) -> object:
         mounts = {point: of for point, of in self.machine.mounts.items() if str(point) in self._theirs}
