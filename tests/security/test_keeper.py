@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import secrets
 import shutil
 import socket
 import stat
@@ -27,7 +26,7 @@ from esrally_ebs.machine.processes import Process
 from esrally_ebs.model import NODE_USER, Kind, Node, VolumeSpec
 from esrally_ebs.node import NodeSettings
 from esrally_ebs.session import clean, keeper, root_steps
-from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, OPERATIONS, KeeperClient, KeeperService
+from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, OPERATIONS, KeeperClient, KeeperService, bound
 from esrally_ebs.session.root_steps import RootSteps
 from esrally_ebs.store import running
 from esrally_ebs.store.context import FIO_PID, OF_CALLER
@@ -46,10 +45,8 @@ def steps(run: Path) -> Iterator[RootSteps]:
 
 @pytest.fixture
 def address(steps: RootSteps) -> Iterator[str]:
-    name = f"ebs-test-{secrets.token_hex(8)}"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"\0{name}")
-        listener.listen()
+    listener, name = bound()
+    with listener:
         service = KeeperService(steps, NOBODY)
         threading.Thread(target=service.listen, args=(listener,), daemon=True).start()
         yield name

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_imds import imds
@@ -159,28 +160,29 @@ def test_an_older_service_without_region_and_id_is_filled_in(machine: FakeMachin
     )
 
 
-def test_a_service_that_is_none_is_one_clear_error(machine: FakeMachine) -> None:
-    with imds({}, token_status=403) as service:
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ({"token_status": 403}, "IMDSv2 gives no token"),
+        ({"token": "<html>\n<body>"}, "token: not an answer of IMDSv2"),
+        ({"items": {"instance-type": "<html>\n"}}, "not an answer of IMDSv2"),
+    ],
+)
+def test_a_service_that_is_none_is_one_clear_error(
+    machine: FakeMachine, answers: dict[str, Any], why: str
+) -> None:
+    with imds(**{"items": {}, **answers}) as service:
         here = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}
-        with pytest.raises(SetupError, match="IMDSv2 gives no token"):
+        with pytest.raises(SetupError, match=why):
             this_instance(machine.roots, here)
     with pytest.raises(SetupError, match="does not answer"):
         this_instance(machine.roots, here)
-    with imds({"instance-type": "<html>\n"}) as service:
-        here = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}
-        with pytest.raises(SetupError, match="not an answer of IMDSv2"):
-            this_instance(machine.roots, here)
-    with pytest.raises(SetupError, match="is not http://host"):
-        this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "nowhere"})
 
 
-def test_a_token_or_a_port_that_is_none_is_one_clear_error(machine: FakeMachine) -> None:
-    with imds({}, token="<html>\n<body>") as service:
-        here = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}
-        with pytest.raises(SetupError, match="token: not an answer of IMDSv2"):
-            this_instance(machine.roots, here)
+@pytest.mark.parametrize("endpoint_", ["nowhere", "http://127.0.0.1:x"])
+def test_an_endpoint_that_is_no_address_is_one_clear_error(machine: FakeMachine, endpoint_: str) -> None:
     with pytest.raises(SetupError, match="is not http://host"):
-        this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:x"})
+        this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint_})
 
 
 def test_the_endpoint_is_the_one_of_the_sdks() -> None:

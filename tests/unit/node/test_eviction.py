@@ -128,18 +128,12 @@ def test_the_volume_refills_while_files_are_evicted_and_what_comes_back_meanwhil
 
 
 @needs_root
-def test_a_node_that_has_died_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ended", [os.WEXITED, os.WEXITED | os.WNOWAIT], ids=["died", "zombie"])
+def test_a_node_that_has_died_is_named(ended: int, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    with pytest.raises(SetupError, match=rf"process {process.pid}: gone; the node has stopped, see its log"):
-        evict([process.pid], tmp_path)
-
-
-@needs_root
-def test_a_node_that_is_a_zombie_is_named(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        with pytest.raises(SetupError, match=rf"process {process.pid}: gone"):
+        os.waitid(os.P_PID, process.pid, ended)
+        gone = rf"process {process.pid}: gone; the node has stopped, see its log"
+        with pytest.raises(SetupError, match=gone):
             evict([process.pid], tmp_path)
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import ctypes
 import os
-import secrets
 import socket
 import struct
 import threading
@@ -20,7 +19,7 @@ from esrally_ebs.aws.ebs_statistics import COMMAND, StatisticsReader
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import KEEPER, Caller
 from esrally_ebs.model import Block, Event, Kind, Volume, VolumeSpec, Work
-from esrally_ebs.session.keeper import KeeperService, read_page
+from esrally_ebs.session.keeper import KeeperService, bound, read_page
 from esrally_ebs.session.root_steps import RootSteps
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
@@ -191,10 +190,8 @@ def test_a_request_on_a_disk_without_statistics_has_none_and_is_still_told(
 def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[RootSteps]:
     """Those of a keeper, whom this process asks as the processes of a user do who called by sudo."""
     made = RootSteps(Caller(os.geteuid(), os.getegid(), "user", "/nonexistent"))
-    address = f"ebs-test-{secrets.token_hex(8)}"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"\0{address}")
-        listener.listen()
+    listener, address = bound()
+    with listener:
         service = KeeperService(made, os.geteuid())
         threading.Thread(target=service.listen, args=(listener,), daemon=True).start()
         monkeypatch.setenv(KEEPER, address)
@@ -211,13 +208,7 @@ def test_by_sudo_the_keeper_reads_what_a_disk_tells_of_itself(
     rows = {point.metric: point.value for point in sampler(arm(tmp_path, "nvme71n1")).sample()}
     assert (rows["ebs.exceeded_s.iops"], rows[CUT]) == (7.0, 0)
     (event,) = observed(tmp_path, "nvme71n1")
-    assert (
-        event.fields["begin"]["ebs.exceeded_s.iops"],
-        event.fields["end"]["ebs.exceeded_s.iops"],
-    ) == (
-        14,
-        21,
-    )
+    assert [event.fields[end]["ebs.exceeded_s.iops"] for end in ("begin", "end")] == [14, 21]
     steps.take_down()
     assert disk.pages == 3
 
