@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from guest import foreign_disk_unchanged, killed_at, local_arm
+from dying import killed_at
+from guest import foreign_disk_unchanged, local_arm
 
 from esrally_ebs.aws.provision.execute import Executor
 from esrally_ebs.aws.provision.goal import filesystem_uuid

@@ -7,7 +7,9 @@ the same as to die after the change before it.
 """
 
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -89,6 +91,24 @@ class Doomed:
 
     def _is_ours(self, path: str) -> bool:
         return path.startswith(f"{self._root}/") or path == self._root
+
+
+def killed_at(number: int, change: Callable[[], object], root: Path = Path("/nowhere")) -> bool:
+    """Whether a process of its own was killed (SIGKILL) before the moment of that number, as of ``Doomed``."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            with Doomed(root, lambda: os.kill(os.getpid(), signal.SIGKILL), at=number):
+                change()
+            code = 0
+        except Exception:  # noqa: BLE001 - it is not told otherwise
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
 
 
 def _tear(path: str, mode: str) -> None:

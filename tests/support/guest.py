@@ -1,16 +1,12 @@
-"""What tests inside the guest (``make guest-test``) share: arms on its disks, kills, a foreign disk."""
+"""What tests inside the guest (``make guest-test``) share: arms on its disks, a foreign disk."""
 
 import hashlib
 import os
-import signal
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from dying import Doomed
 
 from esrally_ebs.aws.instance import Place
 from esrally_ebs.aws.provision.execute import Executor
@@ -69,21 +65,3 @@ def foreign_disk_unchanged() -> Iterator[None]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def killed_at(number: int, change: Callable[[], object]) -> bool:
-    """Whether a process of its own was killed (SIGKILL) before the program of that number that it starts."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            with Doomed(Path("/nowhere"), lambda: os.kill(os.getpid(), signal.SIGKILL), at=number):
-                change()
-            code = 0
-        except Exception:  # noqa: BLE001 - it is not told otherwise
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, -signal.SIGKILL)
-    return code != 0

@@ -4,8 +4,6 @@ moto's server stands for AWS over HTTP and loop devices for volumes. The unit te
 and every kind of arm, in memory.
 """
 
-import os
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dying import Doomed
+from dying import killed_at
 from instance_on_moto import make_instance
 from moto_server import Moto
 
@@ -119,17 +117,11 @@ def take_all_down() -> None:
 
 def killed(*words: str, at: int) -> bool:
     """Whether a process of its own that ran the command was killed before the change of that number."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            with Doomed(run_dir(), lambda: os.kill(os.getpid(), signal.SIGKILL), at=at):
-                code = main(words)
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, -signal.SIGKILL)
-    return code != 0
+
+    def command() -> None:
+        assert main(words) == 0
+
+    return killed_at(at, command, run_dir())
 
 
 def check_clean(account: Account, capsys: pytest.CaptureFixture[str], at: int) -> None:
