@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from mounted import in_memory, on_loop
 
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.mounts import describe
@@ -145,13 +146,7 @@ def test_a_refill_that_fails_leaves_nothing(volume: Volume, tmp_path: Path) -> N
 
 
 def test_telemetry_counts_the_ios_that_fio_did(tmp_path: Path) -> None:
-    image, mount = tmp_path / "image", tmp_path / "mount"
-    mount.mkdir()
-    with image.open("wb") as file:
-        file.truncate(512 * 1024**2)
-    run(["mkfs.xfs", "-q", image], timeout_s=30)
-    run(["mount", "-o", "loop", image, mount], timeout_s=30)
-    try:
+    with on_loop(tmp_path / "image", tmp_path / "mount", mib=512, filesystem="xfs") as mount:
         device = Path(run(["findmnt", "-n", "-o", "SOURCE", mount], timeout_s=10).strip()).name
         volume = dataclasses.replace(volume_at(mount), device=device)
         sampler = Sampler([(volume, None)], read_state=lambda control: {})
@@ -168,8 +163,6 @@ def test_telemetry_counts_the_ios_that_fio_did(tmp_path: Path) -> None:
         text, (row,) = run_job(job, volume, pid_file=tmp_path / "fio.pid", refill=refill)
         rates = {point.metric: point.value for point in sampler.sample()}
         seconds = time.monotonic() - begins[0]
-    finally:
-        run(["umount", mount], timeout_s=10)
 
     # 4 MiB in blocks of 4 KiB are 1024 reads; the interval is known to about 1 %, and XFS may read a little.
     assert parse_fio(text, "text")[0].ios == 1024
@@ -179,28 +172,17 @@ def test_telemetry_counts_the_ios_that_fio_did(tmp_path: Path) -> None:
 
 
 def test_a_full_mount_is_named_before_fio_starts(tmp_path: Path) -> None:
-    mount = tmp_path / "full"
-    mount.mkdir()
-    run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", mount], timeout_s=10)
-    try:
-        with pytest.raises(
-            SetupError, match=r"full: 2.0 MiB free, baseline seq-rw-16k-x2 needs 4.0 MiB; free some"
-        ):
+    with in_memory(tmp_path / "full", "size=2m") as mount:
+        why = r"full: 2.0 MiB free, baseline seq-rw-16k-x2 needs 4.0 MiB; free some"
+        with pytest.raises(SetupError, match=why):
             run_job(JOB, volume_at(mount), pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
         assert list(mount.iterdir()) == []
-    finally:
-        run(["umount", mount], timeout_s=10)
 
 
 def test_a_read_only_mount_is_named(tmp_path: Path) -> None:
-    mount = tmp_path / "ro"
-    mount.mkdir()
-    run(["mount", "-t", "tmpfs", "-o", "ro,size=16m", "tmpfs", mount], timeout_s=10)
-    try:
+    with in_memory(tmp_path / "ro", "ro,size=16m") as mount:
         with pytest.raises(SetupError, match=r"ro/fio: Read-only file system; mount the arm writable"):
             run_job(JOB, volume_at(mount), pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
-    finally:
-        run(["umount", mount], timeout_s=10)
 
 
 @pytest.mark.parametrize("when", ["before the job", "during the job"])

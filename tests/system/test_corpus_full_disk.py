@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mounted import in_memory
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.processes import run
 from esrally_ebs.workload.corpus import generate
 
 pytestmark = [pytest.mark.system, pytest.mark.beside]
@@ -14,13 +14,8 @@ pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", mount], timeout_s=10)
-    try:
+    with in_memory(tmp_path / "disk", "size=20m") as mount:
         yield mount
-    finally:
-        run(["umount", mount], timeout_s=10)
 
 
 def test_too_little_space_is_said_before_anything_is_written(small_disk: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from attached import open_volume
 from emulated_arms import GIB, MIB, control_of, daemon_of, fio, fio_at_the_limits, lay_out, spec_of
 from leftovers import leftovers
+from mounted import in_memory
 from shared_python import NOBODY, as_user
 
 from esrally_ebs.errors import SetupError
@@ -262,10 +263,7 @@ def test_a_volume_in_use_is_detached_from_the_tree_and_freed_by_its_last_user(ar
 
 
 def test_a_full_backing_store_is_an_error_and_nothing_hangs(arms: Path, tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    run(["mount", "-t", "tmpfs", "-o", "size=160m", "none", small], timeout_s=10)
-    try:
+    with in_memory(tmp_path / "small", "size=160m") as small:
         volume = volumes.attach(spec_of(), arms / "a", backing=small / "image")
         change(control_of(volume), unlimited=True)
         with pytest.raises(OSError, match=r"Input/output error|No space left"):
@@ -273,8 +271,6 @@ def test_a_full_backing_store_is_an_error_and_nothing_hangs(arms: Path, tmp_path
         assert read_state(control_of(volume)).errors > 0
         assert daemon_of(volume).alive
         volumes.detach(arms / "a")
-    finally:
-        run(["umount", small], timeout_s=10)
 
 
 @pytest.mark.beside

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from es_gp3 import node_of
+from mounted import on_loop
 
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.processes import Clock, run
 from esrally_ebs.node.eviction import evict, make_cold
 from esrally_ebs.node.page_cache import PAGE_BYTES, pages_in_core, residency
-from esrally_ebs.volumes.emulated.backend import mkfs_btrfs
 
 pytestmark = pytest.mark.system
 
@@ -145,7 +145,7 @@ def test_an_index_on_a_block_device_of_its_own_is_evicted(filesystem: str) -> No
     """XFS caches in large folios; btrfs has another device number in maps than in stat."""
     if shutil.which(f"mkfs.{filesystem}") is None:
         pytest.skip(f"mkfs.{filesystem} is not installed")
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as name, mounted(Path(name), filesystem) as mount:
+    with mounted(filesystem) as mount:
         for number in range(FILES):
             (mount / f"_{number}.cfs").write_bytes(os.urandom(FILE_BYTES))
         with mapper(mount) as pid:
@@ -157,7 +157,7 @@ def test_an_index_on_a_block_device_of_its_own_is_evicted(filesystem: str) -> No
 
 def test_an_eviction_after_another_reads_nothing_of_the_volume() -> None:
     """Of all names and inodes that it drops, those of the index stay as long as it has them open."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as name, mounted(Path(name), "xfs") as mount:
+    with mounted("xfs") as mount:
         for folder in ("0/index", "0/_state", "0/translog", "_state"):
             (mount / folder).mkdir(parents=True)
             for number in range(80):
@@ -175,21 +175,12 @@ def test_an_eviction_after_another_reads_nothing_of_the_volume() -> None:
 
 
 @contextmanager
-def mounted(folder: Path, filesystem: str) -> Iterator[Path]:
-    """A new file system in a loop-mounted image."""
-    image, mount = folder / "image", folder / "mount"
-    mount.mkdir()
-    with image.open("wb") as file:
-        file.truncate(512 * 1024**2)
-    if filesystem == "btrfs":
-        mkfs_btrfs([image])
-    else:
-        run([f"mkfs.{filesystem}", "-q", image], timeout_s=30)
-    run(["mount", "-o", "loop", image, mount], timeout_s=30)
-    try:
-        yield mount
-    finally:
-        run(["umount", mount], timeout_s=30)
+def mounted(filesystem: str) -> Iterator[Path]:
+    """A new file system that is not in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        image, point = Path(name) / "image", Path(name) / "mount"
+        with on_loop(image, point, mib=512, filesystem=filesystem) as mount:
+            yield mount
 
 
 def test_a_process_that_knows_the_index_by_another_name_is_evicted(index: Path, tmp_path: Path) -> None:

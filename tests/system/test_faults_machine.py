@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from faulted import FIO, QUERIES, Afterwards, assert_one_line
+from mounted import in_memory
 from race_under_test import fio_job, plan, race
 
 from esrally_ebs.volumes.emulated.release import image_roots
@@ -90,13 +90,10 @@ def small_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[di
     monkeypatch.setenv("ESRALLY_EBS_RUN", str(run))
     memory, _ = image_roots()
     memory.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m,mode=0700", "tmpfs", memory], check=True)
-    try:
+    with in_memory(memory, "size=120m,mode=0700"):
         yield {"ESRALLY_EBS_RUN": str(run)}
-    finally:
-        subprocess.run(["umount", memory], check=True)
-        memory.rmdir()
-        shutil.rmtree(run)
+    memory.rmdir()
+    shutil.rmtree(run)
 
 
 def test_a_full_backing_store_is_named(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from attached import open_volume
+from mounted import on_loop
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.processes import run
@@ -24,14 +25,8 @@ MIB, GIB = 1024**2, 1024**3
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Path]:
     """An ext4 file system of 600 MiB on a loop device."""
-    point, image = tmp_path / "mount", tmp_path / "image"
-    point.mkdir()
-    with image.open("wb") as file:
-        file.truncate(600 * MIB)
-    run(["mkfs.ext4", "-q", image], timeout_s=30)
-    run(["mount", "-o", "loop", image, point], timeout_s=10)
-    yield point
-    run(["umount", point], timeout_s=10)
+    with on_loop(tmp_path / "image", tmp_path / "mount", mib=600) as point:
+        yield point
 
 
 def _spec(mount: Path, name: str = "gp2") -> VolumeSpec:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 import urllib.request
 import uuid
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from loopback_server import free_port
+from mounted import in_memory
 from quick_node import JAVA_OPTS
 
 from esrally_ebs import node
@@ -162,13 +162,12 @@ def test_a_setting_that_elasticsearch_refuses_is_named_and_leaves_nothing(
 
 def test_a_full_volume_is_named(image: str, session: str, tmp_path: Path) -> None:
     volume = directory_volume(tmp_path / "small")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", volume.mount], check=True)
-    try:
-        with pytest.raises(SetupError, match=r"arm gp2: .* is full \(.* left\); make room"):
-            node.start(volume, SETTINGS, session=session, image=image)
-    finally:
-        node.remove(session)
-        subprocess.run(["umount", volume.mount], check=True)
+    with in_memory(volume.mount, "size=64k"):
+        try:
+            with pytest.raises(SetupError, match=r"arm gp2: .* is full \(.* left\); make room"):
+                node.start(volume, SETTINGS, session=session, image=image)
+        finally:
+            node.remove(session)
 
 
 def test_a_killed_node_is_noticed_and_its_removal_leaves_nothing(

@@ -4,16 +4,16 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from faulted import Afterwards
+from mounted import on_loop
 from quick_node import NODE_TABLE
 from race_under_test import Race, docker, plan, race
 from rally_command import Homes
 from small_race import ARMS, TASKS, Raced, raced
-
-from esrally_ebs.machine.processes import run
 
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.usefixtures("able_machine")]
 
@@ -39,19 +39,10 @@ EMULATED = "".join(f'[[arm]]\nname = "{arm}"\ntype = "{arm}"\nsize = "2GiB"\n' f
 def mounts(tmp_path: Path) -> Iterator[dict[str, Path]]:
     """A file system on a device of its own for each arm."""
     points = {arm: tmp_path / arm for arm in MOUNTED}
-    mounted = []
-    try:
+    with ExitStack() as stack:
         for arm, point in points.items():
-            image = tmp_path / f"{arm}.image"
-            run(["truncate", "-s", "1G", image], timeout_s=10)
-            run(["mkfs.ext4", "-q", image], timeout_s=30)
-            point.mkdir()
-            run(["mount", "-o", "loop", image, point], timeout_s=10)
-            mounted.append(point)
+            stack.enter_context(on_loop(tmp_path / f"{arm}.image", point, mib=1024))
         yield points
-    finally:
-        for point in mounted:
-            run(["umount", point], timeout_s=30)
 
 
 def assert_each_start_was_measured(race: Raced, arms: tuple[str, ...]) -> None:

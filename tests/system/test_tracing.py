@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 import shared_python
+from mounted import on_loop
 
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.machine.tracefs import tracefs
@@ -41,17 +42,9 @@ def instances(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Path]:
     """An ext4 on a loop device on a file in memory."""
-    image, point = Path(f"/dev/shm/test-tracing-{os.getpid()}"), tmp_path / "mnt"
-    image.write_bytes(b"")
-    os.truncate(image, 2 * SIZE_MIB << 20)
-    point.mkdir()
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
-    subprocess.run(["mount", "-o", "loop", image, point], check=True)
-    try:
+    image = Path(f"/dev/shm/test-tracing-{os.getpid()}")
+    with on_loop(image, tmp_path / "mnt", mib=2 * SIZE_MIB) as point:
         yield point
-    finally:
-        subprocess.run(["umount", point], check=True)
-        image.unlink()
 
 
 @pytest.fixture
