@@ -394,8 +394,6 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A named check with its evidence."""
-
     name: str
     ok: bool
     value: str

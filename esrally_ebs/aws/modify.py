@@ -44,8 +44,6 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModificationProgress:
-    """How far a change is."""
-
     state: str  # modifying | optimizing | completed | failed
     percent: int
     began_at: float | None = None  # seconds since the epoch

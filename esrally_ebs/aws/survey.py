@@ -27,8 +27,6 @@ MakeApi = Callable[[str | None, Callable[[str], None]], Api]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What is known of the arms."""
-
     identities: Mapping[str, Identity]  # by arm
     volumes: Mapping[str, EbsVolume] = field(default_factory=dict)  # by id
     file_systems: Mapping[str, FileSystem] = field(default_factory=dict)  # by id

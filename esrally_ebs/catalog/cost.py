@@ -52,8 +52,6 @@ _Rates = Mapping[tuple[str, str, str], tuple[Rate, ...]]  # by region, type, wha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """All rates that are known."""
-
     rates: _Rates
     _included: Mapping[str, Mapping[str, float]]
 

@@ -50,7 +50,6 @@ def volume_types() -> tuple[str, ...]:
 
 
 def type_aliases() -> tuple[str, ...]:
-    """Other names of types of the catalog."""
     return tuple(_catalog()["aliases"])
 
 

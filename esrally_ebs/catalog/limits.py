@@ -81,7 +81,6 @@ def charged_bytes(size: int, continues: bool, max_io_bytes: int, merge_over_byte
 
 
 def operations_of(size: int, max_io_bytes: int) -> int:
-    """The operations that an I/O costs."""
     return -(-size // max_io_bytes) or 1
 
 
@@ -109,8 +108,6 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """How one volume behaves."""
-
     name: str
     limits: tuple[Limit, ...]  # of the volume; of each, when it is striped
     accounting: Accounting

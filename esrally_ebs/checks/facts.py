@@ -82,8 +82,6 @@ class InstanceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockFacts:
-    """The machine's clock."""
-
     synchronised: bool | None = None  # as the kernel says
     off_s: float | None = None  # against AWS's own, which answers in whole seconds
 
@@ -116,7 +114,6 @@ def _spec(member: EbsVolume) -> VolumeSpec:
 
 
 def good(name: str, value: str, text: str) -> Check:
-    """Nothing is wrong."""
     return Check(name=name, ok=True, value=value, text=text)
 
 
@@ -126,10 +123,8 @@ def bad(name: str, text: str, mend: str, *, value: str = "", severity: Severity 
 
 
 def unknown(name: str, text: str, mend: str) -> Check:
-    """Nobody could tell."""
     return bad(name, text, mend, value="unknown", severity=Severity.UNKNOWN)
 
 
 def listed(parts: Iterable[str]) -> str:
-    """Parts of a sentence."""
     return ", ".join(parts)

@@ -51,7 +51,6 @@ def size(facts: Facts) -> Check | None:
 
 
 def filesystem(facts: Facts) -> Check | None:
-    """Different file systems."""
     return _same(
         "filesystem", _disks(facts), lambda arm: arm.volume.filesystem, "make the same one on every arm"
     )
@@ -75,13 +74,11 @@ def readahead(facts: Facts) -> Check | None:
 
 
 def scheduler(facts: Facts) -> Check | None:
-    """Different I/O schedulers."""
     mend = "write one and the same to /sys/block/<device>/queue/scheduler"
     return _same("scheduler", _disks(facts), lambda arm: arm.volume.scheduler or "", mend)
 
 
 def encryption(facts: Facts) -> Check | None:
-    """One arm encrypted and the other not."""
     mend = "make both volumes encrypted, or neither: a snapshot can be copied with encryption"
     return _same("encryption", facts.arms, _encrypted, mend)
 

@@ -19,8 +19,6 @@ _QUICK_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A user of this machine."""
-
     uid: int
     gid: int
     name: str

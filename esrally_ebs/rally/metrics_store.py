@@ -53,8 +53,6 @@ class StoreAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """How much went where."""
-
     documents: int
     index: str
     url: str

@@ -101,7 +101,6 @@ class StopRule:
         self._began_s = 0.0
 
     def add(self, task: str, arm: str, round_: int, service_time_s: float, latency_s: float) -> None:
-        """One successful request."""
         self._times.setdefault((task, arm), {}).setdefault(round_, []).append((service_time_s, latency_s))
 
     def take(self, sample: Any, arm: str, block: Block) -> None:

@@ -19,7 +19,6 @@ _SAMPLE_S = 1.0  # what a request exceeded stands in the sample after it
 
 
 def tables(session: Session) -> tuple[Table | None, ...]:
-    """All of these tables."""
     return _volumes(session.environment.get("aws") or {}), _exceeded(session), _minutes(session)
 
 

@@ -137,7 +137,6 @@ def warnings(findings: Findings, explained: Explained) -> Iterator[str]:
 
 
 def tables(findings: Findings, explained: Explained) -> tuple[Table | None, ...]:
-    """All tables of causes."""
     return (
         _reads(explained),
         _processors(explained),

@@ -42,7 +42,6 @@ _ENDS = {end: begin for begin, end in _LASTING.items()}
 
 
 def tables(session: Session) -> tuple[Table | None, ...]:
-    """All tables of conditions."""
     return (
         _coldness(session.events, session.arm_names),
         _credits(session.telemetry, list(session.nodes)),

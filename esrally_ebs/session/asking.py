@@ -98,8 +98,6 @@ def _takes_and_gives(step: Callable[..., Any]) -> tuple[inspect.Signature, TypeA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRequest:
-    """One line that asks."""
-
     operation: str
     arguments: dict[str, Any]
 

@@ -71,7 +71,6 @@ def _ssh(host: HostPlan, command: str, errors: IO[bytes], *options: str) -> subp
 
 
 def _python(words: str) -> str:
-    """What runs a host's Python."""
     return f"exec {os.environ.get(PYTHON) or shlex.quote(sys.executable)} -P {words}"
 
 

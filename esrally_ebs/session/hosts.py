@@ -178,7 +178,6 @@ class DataHosts(RootSteps):
                 self._clients[host].steps.remove_nodes()
 
     def _by_host(self, on: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Nodes by the hosts that they are on."""
         places: dict[str, tuple[str, ...]] = {}
         for name in on:
             host = self._host_of[name]

@@ -77,8 +77,6 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """A prepared session."""
-
     session: str
     folder: Path  # the session folder; for volumes attached by hand, the run directory
     run: Path  # what is attached and running now

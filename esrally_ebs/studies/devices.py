@@ -103,7 +103,6 @@ class DiskWatch:
 
     @contextmanager
     def watching(self, context: Context) -> Iterator[None]:
-        """Watch while inside."""
         device = context.arms[0].volume.device
         assert device is not None
         thread = threading.Thread(target=self._watch, args=(device,), name="ebs-disk-watch", daemon=True)

@@ -192,7 +192,6 @@ class Figure:
 
     @property
     def status(self) -> Status:
-        """What the comparison came to."""
         if self.error is None:
             return Status.MISSING
         if self.published.given:
@@ -261,8 +260,6 @@ def _error(figure: Figure) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a study is run with."""
-
     study: Study
     plan: Plan
     runner: Runner
@@ -283,8 +280,6 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A study as run once."""
-
     study: Study
     how: str  # in one line: how ours came about, and on what
     figures: Sequence[Figure]

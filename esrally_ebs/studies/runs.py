@@ -23,8 +23,6 @@ _LEAST_RUNS = 5  # of a small one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of one job on one arm."""
-
     arm: str
     job: str
     block_bytes: int
@@ -34,7 +32,6 @@ class Run:
 
     @property
     def ios(self) -> int:
-        """I/Os done."""
         return sum(direction.ios for direction in self.directions)
 
     @property
@@ -75,8 +72,6 @@ class LoadPhase:
 
 
 class Runner(Protocol):
-    """Where jobs run."""
-
     virtual: bool
     scale: int  # a phase's credits and seconds are this many times fewer than the plan's
 

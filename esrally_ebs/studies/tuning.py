@@ -24,8 +24,6 @@ _STEPS = STEPS | {QUEUE: "keep more I/Os in flight"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """What held one run back."""
-
     arm: str
     job: str
     iops: float

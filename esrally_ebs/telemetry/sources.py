@@ -97,8 +97,6 @@ def _rates(before: DiskCounters, now: DiskCounters, interval_s: float) -> Iterat
 
 
 class Memory:
-    """What a node's memory cgroup holds."""
-
     def __init__(self, cgroup: Path, read_text: ReadText) -> None:
         self._path = cgroup / "memory.stat"
         self._read_text = read_text

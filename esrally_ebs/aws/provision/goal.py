@@ -87,7 +87,6 @@ class Goal:
     readahead_bytes: int | None = None
 
     def tags(self, member: int) -> dict[str, str]:
-        """The tags of the arm's member of that number."""
         return {
             "Name": f"esrally-ebs {self.arm}",
             TAG_SESSION: self.session,

@@ -45,8 +45,6 @@ HIDDEN_HOLDER = "what this process does not see (a mount in another container, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmDevice:
-    """A block device of this machine."""
-
     serial: str  # the volume's id, or the serial of a disk of the instance; an array's name
     path: Path
     size_bytes: int
@@ -68,8 +66,6 @@ class HostState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceQuery:
-    """What to look for on this machine."""
-
     point: Path
     # bytes by serial, of what the arm has; None: whatever is there now
     sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -210,7 +206,6 @@ class LinuxHost:
         getattr(self, f"_{operation}")(arguments)
 
     def describe(self, serial: str, name: str) -> ArmDevice:
-        """The device of that kernel name."""
         node, path = self.roots.sys / "block" / name, self.roots.dev / name
         if not path.exists():
             raise SetupError(

@@ -55,8 +55,6 @@ class Load(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """What became of the requests on one volume."""
-
     latency_s: Column  # by request
     limit_s: dict[str, float]  # by limit: I/Os' waits, of all requests
     used: dict[str, float]  # by limit: what I/Os took, as a share of what its rate gives meanwhile

@@ -55,8 +55,6 @@ class FioJobs(NamedTuple):
 
 
 class Host(NamedTuple):
-    """What the computer adds."""
-
     shared: int  # so many of the last buckets are the instance's
     between_s: float  # from the end of an I/O to the beginning of the clone's next
     again: float  # how probably the clone that got the last place in a full queue gets the next one, too
@@ -129,8 +127,6 @@ class Volumes(NamedTuple):
 
 
 class Simulation(NamedTuple):
-    """All that the kernel works on."""
-
     volumes: Volumes
     load: FioJobs
     draws: RandomDraws

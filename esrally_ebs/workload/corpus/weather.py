@@ -79,7 +79,6 @@ class Stations:
 
 
 def table(name: str) -> dict[str, Any]:
-    """One of the package's own tables."""
     text = resources.files("esrally_ebs.workload.corpus").joinpath("tables", f"{name}.json").read_text()
     loaded: dict[str, Any] = json.loads(text)
     return loaded

@@ -24,8 +24,6 @@ Progress = Callable[[int], None]
 
 
 class Renderer(Protocol):
-    """What writes documents of one kind."""
-
     capacity: int  # documents there are at most
     bytes_per_document: int  # about
 

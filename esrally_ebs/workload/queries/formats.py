@@ -34,8 +34,6 @@ _LONG: Final = Skipped(Reason.LONG)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One kind of log."""
-
     name: str
     title: str
     matches: Callable[[bytes], bool]  # whether a line can only be of this format

@@ -120,7 +120,6 @@ class Ordering:
         self._size = 0
 
     def _read(self, start: int, end: int) -> Iterator[bytes]:
-        """The lines of one run."""
         pending = b""
         while start < end:
             chunk = os.pread(self._file.fileno(), min(_READ_BYTES, end - start), start)
@@ -132,8 +131,6 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How logs are read."""
-
     format: str = AUTO
     index: str | None = None  # only requests that reach it, and to it alone; "*" stands for any text
     hash_literals: bool = False

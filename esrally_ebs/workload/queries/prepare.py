@@ -289,7 +289,6 @@ class Preparer:
         self._shapes = Shapes(modules=modules)
 
     def request(self, search: LoggedSearch) -> ReplayedRequest | Reason:
-        """The request, or why there is none."""
         targets = self._reached(search.targets)
         search = _unwrapped(search)
         node = _object(search.body)

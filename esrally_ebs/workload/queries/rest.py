@@ -95,7 +95,6 @@ def _url_text(value: Any) -> str:  # noqa: ANN401 - what JSON can hold
 
 
 def msearch(lines: Iterable[bytes], search: LoggedSearch) -> Iterator[Entry]:
-    """The searches of an ``_msearch`` body."""
     empty = True
     for header, body in pairs(lines):
         empty = False

@@ -179,7 +179,6 @@ class Admission:
         self._time_scale = times
 
     def state(self, now: float, *, in_flight: int, errors: int) -> LimiterState:
-        """All that can be asked for."""
         with self._shared():
             levels = self._limiter.levels(now)
             buckets = self._limiter.buckets.items()
