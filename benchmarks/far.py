@@ -32,19 +32,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "support")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-import data_hosts  # noqa: E402 - after the path of the tests
-import load_hosts  # noqa: E402
-import numpy as np  # noqa: E402
-from races import append, be_called, lines_of  # noqa: E402
-from scipy import stats  # noqa: E402
-from sessions_aa import CLAIMS, line_of, recorded, show  # noqa: E402
+import data_hosts
+import load_hosts
+import numpy as np
+from races import append, be_called, lines_of
+from scipy import stats
+from sessions_aa import CLAIMS, line_of, recorded, show
 
-from esrally_ebs.analysis.compare import Verdict  # noqa: E402
-from esrally_ebs.machine.resources import home, plan_path  # noqa: E402
-from esrally_ebs.store import load_session  # noqa: E402
-from esrally_ebs.store.session import Session  # noqa: E402
+from esrally_ebs.analysis.compare import Verdict
+from esrally_ebs.machine.resources import home, plan_path
+from esrally_ebs.store import load_session
+from esrally_ebs.store.session import Session
 
 MAX_CHANGE, MAX_WAY_S = 0.02, 1e-3
 # what a session has only where hosts are apart: kinds of events, checks, tables of the report

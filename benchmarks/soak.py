@@ -25,18 +25,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "support")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-import psutil  # noqa: E402 - after the path of the tests
-from race_under_test import docker, find_all_other_rally_processes, fio_job, plan, processes  # noqa: E402
-from races import TRACK, be_called  # noqa: E402
-from shared_python import NOBODY, by_sudo, environment  # noqa: E402
+import psutil
+from race_under_test import docker, find_all_other_rally_processes, fio_job, plan, processes
+from races import TRACK, be_called
+from shared_python import NOBODY, by_sudo, environment
 
-from esrally_ebs.analysis.profile import FIO as FIO_EVENT  # noqa: E402
-from esrally_ebs.errors import EbsError  # noqa: E402
-from esrally_ebs.model import State  # noqa: E402
-from esrally_ebs.store import SessionFolder, list_sessions, load_session  # noqa: E402
-from esrally_ebs.store.session import SessionSummary  # noqa: E402
+from esrally_ebs.analysis.profile import FIO as FIO_EVENT
+from esrally_ebs.errors import EbsError
+from esrally_ebs.model import State
+from esrally_ebs.store import SessionFolder, list_sessions, load_session
+from esrally_ebs.store.session import SessionSummary
 
 MAX_LOST_MIB = 512  # of memory and of disk, beside what others on the machine do meanwhile
 DISK = f"size={2 * 1024**3},mode=0755"  # where sessions are recorded: a tmpfs that a fault may fill

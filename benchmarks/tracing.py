@@ -19,8 +19,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
 import numpy as np
 import pyarrow as pa
+from mounted import on_loop
 from races import be_called
 from scipy.stats import bootstrap
 
@@ -83,24 +86,6 @@ def emulated() -> Iterator[Path]:
             manual.down(plan.name)
 
 
-@contextmanager
-def loop_device() -> Iterator[Path]:
-    """A file system on a file in memory."""
-    image = Path("/dev/shm/benchmark-tracing")
-    with tempfile.TemporaryDirectory() as mount:
-        image.touch()
-        os.truncate(image, 2 * SIZE_MIB << 20)
-        try:
-            subprocess.run(["mkfs.ext4", "-q", image], check=True)
-            subprocess.run(["mount", "-o", "loop", image, mount], check=True)
-            try:
-                yield Path(mount)
-            finally:
-                subprocess.run(["umount", mount], check=True)
-        finally:
-            image.unlink()
-
-
 def ratios(mount: Path, pairs: int) -> None:
     """Print how many times as long reads take while they are recorded."""
     fio(mount, 1)
@@ -140,7 +125,8 @@ def main() -> None:
     print("load of the machine:", " ".join(Path("/proc/loadavg").read_text().split()[:3]))
     with emulated() as mount:
         ratios(mount, int(sys.argv[1]) if len(sys.argv) > 1 else 12)
-    with loop_device() as mount:
+    image = Path("/dev/shm/benchmark-tracing")
+    with tempfile.TemporaryDirectory() as folder, on_loop(image, Path(folder), mib=2 * SIZE_MIB) as mount:
         load(mount)
     print("load of the machine:", " ".join(Path("/proc/loadavg").read_text().split()[:3]))
 
