@@ -1,13 +1,11 @@
 """The head of a report: the verdict in one sentence, one cause, what it costs, what to do next."""
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from eight_rounds import ROUNDS, THREE, built, named, rows
 from golden_session import ARMS, START, arm, fio, make, observed, record, sample, samples
 from small_plan import small_plan
 
@@ -17,38 +15,11 @@ from esrally_ebs.analysis.findings import find
 from esrally_ebs.analysis.reasons import Explanation
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS
-from esrally_ebs.model import Event, Kind, Sample, State, Volume
-from esrally_ebs.report import Report, head
+from esrally_ebs.model import Sample, State
+from esrally_ebs.report import head
 from esrally_ebs.report.bottleneck import HeldBack
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.store import SessionFolder, load_session
-
-ROUNDS = range(1, 9)
-
-
-def rows(
-    scales: Mapping[str, float], tasks: tuple[str, ...] = ("q", "r"), noise: float = 0.001
-) -> list[Sample]:
-    """Eight rounds of five requests a task, 30 ms times each arm's scale."""
-    return [
-        sample(
-            name, round_, task, START + round_, 0.03 * scale * (1 + noise * ((place + 3 * round_) % 7 - 3))
-        )
-        for place, (name, scale) in enumerate(scales.items())
-        for task in tasks
-        for round_ in ROUNDS
-        for _ in range(5)
-    ]
-
-
-def built(home: Path, samples: list[Sample], arms: list[Volume] | None = None, **plan: Any) -> Report:  # noqa: ANN401
-    path = make(home, samples, arms=arms, **plan)
-    SessionFolder(path).finish(State.COMPLETE, ended_at=START + 600)
-    return report.build(load_session(path))
-
-
-def named(name: str, **spec: Any) -> Volume:  # noqa: ANN401
-    return replace(arm("gp3"), spec=replace(arm("gp3").spec, name=name, **spec))
 
 
 def test_the_arms_of_three_stand_best_first_and_the_verdict_names_the_fastest(tmp_path: Path) -> None:
@@ -64,8 +35,7 @@ def test_the_arms_of_three_stand_best_first_and_the_verdict_names_the_fastest(tm
 
 
 def test_of_two_arms_too_close_to_tell_none_is_said_to_be_the_fastest_of_three(tmp_path: Path) -> None:
-    arms = [named("gp2"), named("gp3"), named("big")]
-    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.801, "big": 0.8}, noise=0.05), arms)
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.801, "big": 0.8}, noise=0.05), THREE)
     assert "leads, but is not proven the fastest, of 3 arms" in made.verdict
 
 
@@ -149,81 +119,10 @@ def test_every_format_has_verdict_cause_cost_and_next_step(tmp_path: Path, form:
         assert part in text
 
 
-def test_percentiles_of_a_task_stand_together_and_apart_for_programs(tmp_path: Path) -> None:
-    made = report.build(load_session(record(tmp_path)))
-    (table,) = [table for table in made.tables if table.key == "service_time"]
-    assert [row.cells[0].text for row in table.rows[:3]] == ["p50", "p90", "p99"]
-    assert [row.label for row in table.rows[:3]] == [None, "", ""]
-    tables = json.loads(report.render_json(made))["tables"]
-    assert [key for key in tables if "service_time" in key or "together" in key] == [
-        "service_time_p50",
-        "service_time_p90",
-        "service_time_p99",
-        "together_p50",
-    ]
-
-
-def test_arms_say_what_their_volumes_do_in_numbers(tmp_path: Path) -> None:
-    arms = [arm("gp2"), named("real", type="gp2", iops=None, throughput_bytes_per_s=None)]
-    arms[1] = replace(arms[1], kind=Kind.EBS)
-    made = built(tmp_path, rows({"gp2": 1.0, "real": 1.0}), arms)
-    (table,) = [table for table in made.tables if table.key == "arms"]
-    # 3 IOPS per GiB for good, 3,000 while the credits last; of a real volume only what the plan says
-    assert [row.cells[3].text for row in table.rows] == ["300/3,000 IOPS, 128 MiB/s", "-"]
-
-
-def test_fio_above_what_a_volume_sustains_is_explained(tmp_path: Path) -> None:
-    path = make(tmp_path, [], race=None, baseline=[{"name": "random", "rw": "randread", "bs": 16384}])
-    measured = [replace(fio(name, 0, "read", 3010.0), job="random") for name in ARMS]
-    SessionFolder(path).rows_baseline(measured)
-    SessionFolder(path).finish(State.COMPLETE)
-    made = report.build(load_session(path))
-    (table,) = [table for table in made.tables if table.key == "fio_iops"]
-    # gp3 has 3,000 of its own: 3,010 are not 2 % more
-    assert table.notes[-1].endswith("gp2 in random 3,010 of 300 IOPS.")
-
-
 def test_every_output_says_that_one_node_served_all_arms(tmp_path: Path) -> None:
     label = "node: one for all arms, requests in pairs"
     assert label in built(tmp_path / "one", rows(dict.fromkeys(ARMS, 1.0)), design={"nodes": "one"}).labels
     assert label not in built(tmp_path / "two", rows(dict.fromkeys(ARMS, 1.0))).labels
-
-
-def test_a_querys_time_is_split_into_processors_and_the_rest_where_that_was_counted(tmp_path: Path) -> None:
-    path = make(tmp_path, rows(dict.fromkeys(ARMS, 1.0)))
-    folder = SessionFolder(path)
-    for name in ARMS:
-        fields = {"task": "q", "round": 1, "requests": 1, "started_s": START}
-        counters = {"begin": {"node.processor_s": 1.0}, "end": {"node.processor_s": 1.012}}
-        folder.event(Event(at_s=START + 0.03, kind="io", arm=name, fields=fields | counters))
-    (table,) = [table for table in report.build(load_session(path)).tables if table.key == "processors"]
-    (row,) = table.rows
-    assert [cell.text for cell in row.cells] == ["12.00 ms", "18.00 ms"] * len(ARMS)
-
-
-def test_processors_that_worked_for_other_clients_are_not_laid_to_the_query_that_was_observed(
-    tmp_path: Path,
-) -> None:
-    four = [sample(name, 1, "q", START, 0.03, client=client) for name in ARMS for client in range(4)]
-    path = make(tmp_path, four, cache={"mode": "warm"})
-    fields = {"task": "q", "round": 1, "requests": 1, "started_s": START}
-    counters = {"begin": {"node.processor_s": 1.0}, "end": {"node.processor_s": 1.048}}
-    SessionFolder(path).event(Event(at_s=START + 0.03, kind="io", arm="gp2", fields=fields | counters))
-    (table,) = [table for table in report.build(load_session(path)).tables if table.key == "processors"]
-    assert [cell.text for cell in table.rows[0].cells[:2]] == ["12.00 ms", "18.00 ms"]
-
-
-def test_what_overlapping_requests_waited_is_not_told_from_the_time_that_they_took_together(
-    tmp_path: Path,
-) -> None:
-    path = make(tmp_path, rows(dict.fromkeys(ARMS, 1.0)))
-    for request in range(4):  # of 30 ms each, in 60 ms
-        started_s = START + 0.01 * request
-        begin, end = ({"node.processor_s": 1.0 + 0.012 * count} for count in (0, request + 1))
-        fields = {"task": "q", "round": 1, "requests": 1, "started_s": started_s, "begin": begin, "end": end}
-        SessionFolder(path).event(Event(at_s=started_s + 0.03, kind="io", arm="gp2", fields=fields))
-    (table,) = [table for table in report.build(load_session(path)).tables if table.key == "processors"]
-    assert [cell.text for cell in table.rows[0].cells[:2]] == ["12.00 ms", "-"]
 
 
 @pytest.mark.parametrize(
@@ -263,10 +162,7 @@ def test_a_round_that_was_cut_off_takes_no_verdict_from_those_before(
     samples = rows({"gp2": 1.0, "gp3": 0.8})
     whole = built(tmp_path / "whole", [one for one in samples if one.round < ROUNDS[-1]])
     cut = [one for one in samples if one.round < ROUNDS[-1] or (one.task == left[0] and one.arm in left[1])]
-    path = make(tmp_path / "cut", cut)
-    if state is not State.RUNNING:
-        SessionFolder(path).finish(state, ended_at=START + 600)
-    made = report.build(load_session(path))
+    made = built(tmp_path / "cut", cut, state=state)
     assert made.verdict.endswith(whole.verdict)
     assert (made.details, made.next_step) == (whole.details, whole.next_step)
     of_rounds = [table for table in whole.tables if table.key == "service_time"]
@@ -275,9 +171,7 @@ def test_a_round_that_was_cut_off_takes_no_verdict_from_those_before(
 
 
 def test_the_last_round_counts_where_a_session_ended_after_it(tmp_path: Path) -> None:
-    path = make(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}))
-    SessionFolder(path).finish(State.CANCELLED, ended_at=START + 600)
-    made = report.build(load_session(path))
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}), state=State.CANCELLED)
     assert not any("left out" in warning for warning in made.warnings)
     (requests,) = (check.value for check in made.checks if check.name == "requests")
     assert requests == "160"
@@ -297,12 +191,11 @@ def test_no_margin_and_no_confidence_loses_a_digit(tmp_path: Path) -> None:
 
 
 def test_of_several_arms_it_is_said_how_they_share_the_error(tmp_path: Path) -> None:
-    arms = [named("gp2"), named("gp3"), named("big")]
-    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.9, "big": 0.8}), arms)
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.9, "big": 0.8}), THREE)
     (table,) = (table for table in made.tables if table.key == "service_time")
     assert "other arms share the error equally; single tasks behind all of them" in table.notes[0]
     assert "on the other arms (Bonferroni)" in head.not_proven(
-        Verdict.INCONCLUSIVE, Estimate(0.97, 0.95, 0.99), len(arms) - 1
+        Verdict.INCONCLUSIVE, Estimate(0.97, 0.95, 0.99), len(THREE) - 1
     )
 
 
@@ -325,9 +218,8 @@ def test_of_two_arms_without_a_price_that_are_as_fast_the_first_is_kept(tmp_path
 
 
 def test_a_session_of_which_a_start_is_missing_is_to_be_measured_to_its_end(tmp_path: Path) -> None:
-    path = make(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}), design={"rounds": 12, "starts": 3})
-    SessionFolder(path).finish(State.CANCELLED, ended_at=START + 600)
-    made = report.build(load_session(path))
+    design = {"rounds": 12, "starts": 3}
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}), state=State.CANCELLED, design=design)
     assert made.verdict.endswith("8 rounds measured at 2 starts of the nodes; at least 3 starts are needed.")
     assert made.next_step == "measure again, to the end of the plan's rounds."
     assert "scope: these volumes under any JVM: nodes were started 2 times" in made.labels
@@ -337,19 +229,6 @@ def test_rounds_that_are_still_to_be_measured_are_parts_of_equal_length(tmp_path
     samples = [one for one in rows({"gp2": 1.0, "gp3": 0.8}) if one.round <= 4]
     made = built(tmp_path, samples, design={"rounds": 4, "starts": 4})
     assert made.next_step == "measure 4 more rounds (design.rounds = 8)."
-
-
-def test_fio_is_drawn_against_the_arm_that_searches_are(tmp_path: Path) -> None:
-    path = make(tmp_path, samples(), design={"reference": "gp3"})
-    folder = SessionFolder(path)
-    folder.rows_baseline([fio(name, 0, "read", 1000.0) for name in ARMS])
-    folder.finish(State.COMPLETE, ended_at=START + 600)
-    figures = report.build(load_session(path)).figures
-    (search,), (baseline,) = figures.searches, figures.baselines
-    assert search.title.startswith("Search: gp2 against gp3")
-    assert baseline.title.startswith("fio: gp2 against gp3")
-    assert (search.less, search.more) == (baseline.less, baseline.more)
-    assert baseline.changes[0].value == pytest.approx(1 / 1.1 - 1)
 
 
 @pytest.mark.parametrize(
@@ -399,12 +278,11 @@ def test_of_dearer_and_cheaper_arms_that_do_as_well_the_cheaper_is_taken(
 
 
 def test_a_task_that_is_slower_on_an_arm_of_three_is_said_in_its_line(tmp_path: Path) -> None:
-    arms = [named("gp2"), named("gp3"), named("big")]
     samples = [
         replace(one, service_time_s=one.service_time_s * 2.5) if (one.arm, one.task) == ("big", "r") else one
         for one in rows({"gp2": 1.0, "gp3": 1.2, "big": 0.5}, ("q", "r", "s"))
     ]
-    made = built(tmp_path, samples, arms)
+    made = built(tmp_path, samples, THREE)
     assert made.details[0].endswith("faster, but slower on 1 of 3 tasks (by up to 25.1 %)")
 
 
@@ -426,8 +304,7 @@ BIG_READS = (("q",), (Explanation(kind="reads", slower="big (emulated)", faster=
 def test_more_iops_are_useless_only_where_reads_alone_explain_the_arm(
     tmp_path: Path, shared: SharedReason, held_back: HeldBack, is_useless: bool
 ) -> None:
-    arms = [named("gp2"), named("gp3"), named("big")]
-    session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": 1.2, "big": 1.5}), arms=arms))
+    session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": 1.2, "big": 1.5}), arms=THREE))
     step = head.next_step(session, find(session), (), [shared], (), held_back)
     assert step.startswith("keep gp2")
     assert ("would not help" in step) == is_useless
@@ -470,8 +347,7 @@ def test_requests_that_no_arms_are_compared_by_were_measured(
 
 
 def test_a_difference_within_the_margin_that_is_shown_is_said_of_each_of_several_arms(tmp_path: Path) -> None:
-    arms = [named("gp2"), named("gp3"), named("big")]
-    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 1.03, "big": 0.8}), arms)
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 1.03, "big": 0.8}), THREE)
     assert made.details[2].endswith("equivalent within 5 %, with a difference that is shown")
 
 
@@ -483,7 +359,7 @@ def test_costs_are_against_the_arm_that_times_are_against(tmp_path: Path) -> Non
 def test_an_arm_that_is_proven_faster_is_taken_though_another_may_be_faster_still(tmp_path: Path) -> None:
     noisy = [one for one in rows({"gp2": 1.0, "gp3": 1.0, "big": 0.8}, noise=0.2) if one.arm == "big"]
     samples = rows({"gp2": 1.0, "gp3": 0.9}) + noisy
-    made = built(tmp_path, samples, [named("gp2"), named("gp3"), named("big")])
+    made = built(tmp_path, samples, THREE)
     assert made.verdict.startswith("big (emulated) leads, but is not proven the fastest,")
     assert made.next_step.startswith("take gp3: faster, at the same price.")
 
@@ -498,9 +374,7 @@ def test_of_a_session_that_was_cut_in_its_first_round_it_is_said_that_rounds_are
     tmp_path: Path,
 ) -> None:
     first = [one for one in rows({"gp2": 1.0, "gp3": 0.8}, ("q",)) if one.round == 1]
-    path = make(tmp_path, first[:-2])
-    SessionFolder(path).finish(State.CANCELLED, ended_at=START + 600)
-    made = report.build(load_session(path))
+    made = built(tmp_path, first[:-2], state=State.CANCELLED)
     assert made.verdict.endswith(
         "No verdict on gp2 (emulated) and gp3 (emulated): 1 round measured; at least 6 are needed."
     )
@@ -508,9 +382,7 @@ def test_of_a_session_that_was_cut_in_its_first_round_it_is_said_that_rounds_are
 
 
 def test_a_start_that_was_cut_off_at_once_is_counted_nowhere(tmp_path: Path) -> None:
-    path = make(tmp_path, samples(10), design={"rounds": 12, "starts": 4})
-    SessionFolder(path).finish(State.CANCELLED, ended_at=START + 600)
-    made = report.build(load_session(path))
+    made = built(tmp_path, samples(10), state=State.CANCELLED, design={"rounds": 12, "starts": 4})
     (table,) = (table for table in made.tables if table.key == "service_time")
     assert "means over 3 starts of the nodes, Student's t" in table.notes[0]
     assert "scope: these volumes under any JVM: nodes were started 3 times" in made.labels
