@@ -1,21 +1,14 @@
 """The protocol of benchmarks/advice.py, whose pieces need a machine."""
 
-import importlib
 import json
 from pathlib import Path
-from types import ModuleType
 
+import advice
 import pytest
 
 
-@pytest.fixture
-def advice(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
-    return importlib.import_module("advice")
-
-
 def test_races_have_as_many_rounds_as_the_recording_was_made_with(
-    advice: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raced: list[tuple[str, int]] = []
     monkeypatch.setattr(advice, "raced_as", lambda name, _, rounds: raced.append((name, rounds)) or name)
@@ -30,7 +23,7 @@ def test_races_have_as_many_rounds_as_the_recording_was_made_with(
 
 
 def test_the_order_of_settings_is_told_of_those_that_were_predicted_apart(
-    advice: ModuleType, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     advice.print_order([(1.0, 1.1), (1.01, 1.0), (2.0, 2.1), (0.5, 2.2)])
     assert "of 5 pairs predicted over 4% apart 2 were raced in that order" in capsys.readouterr().out

@@ -1,14 +1,11 @@
 """How benchmarks race (benchmarks/races.py), with a program in Rally's place."""
 
-import runpy
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-RACES: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "races.py"))
+import races
 
 
 @pytest.fixture
@@ -28,7 +25,7 @@ def test_a_race_waits_for_another_rally_and_does_not_count_the_wait(rally: Calla
         '[ "$(wc -l < said)" -gt 1 ] || { echo "There are other Rally processes running"; exit 64; }\n'
     )
     began = time.monotonic()
-    took = RACES["race"]("--offline", track=Path("t"), env={"EXTRA": "more"}, program=program, retry_s=0.2)
+    took = races.race("--offline", track=Path("t"), env={"EXTRA": "more"}, program=program, retry_s=0.2)
     assert time.monotonic() - began >= took + 0.2
     assert (program.parent / "said").read_text() == "race --track-path=t --offline more\n" * 2
 
@@ -40,19 +37,19 @@ def test_a_race_that_fails_says_its_code_its_command_and_what_it_said_last(
     with pytest.raises(
         RuntimeError, match=r"^exit code 3: .*rally race --track-path=t\nbegun\n\[ERROR\] no track$"
     ):
-        RACES["race"](track=Path("t"), program=program)
+        races.race(track=Path("t"), program=program)
 
 
 def test_sessions_are_recorded_up_to_as_many_as_wanted_and_no_more_after_three_that_fail(
     tmp_path: Path,
 ) -> None:
     results, lock = tmp_path / "results", tmp_path / "lock"
-    RACES["append"](results, {"session": "before"})
-    RACES["record_sessions"](results, 3, lambda session: {"session": session}, lock=lock)
-    assert len(RACES["lines_of"](results)) == 3
+    races.append(results, {"session": "before"})
+    races.record_sessions(results, 3, lambda session: {"session": session}, lock=lock)
+    assert len(races.lines_of(results)) == 3
 
     def one(session: str) -> None:
         raise RuntimeError("no track")
 
-    RACES["record_sessions"](results, 9, one, lock=lock)
-    assert [line.get("failed") for line in RACES["lines_of"](results)] == [None] * 3 + ["no track"] * 3
+    races.record_sessions(results, 9, one, lock=lock)
+    assert [line.get("failed") for line in races.lines_of(results)] == [None] * 3 + ["no track"] * 3

@@ -1,32 +1,13 @@
 """How benchmarks/published.py understands rows of published measurements that it has not seen."""
 
-import importlib
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import published
+import published_metrics as metrics
+import published_rows as rows
 import pytest
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-
-
-@pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("published_rows")
-
-
-@pytest.fixture
-def metrics(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("published_metrics")
-
-
-@pytest.fixture
-def published(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("published")
 
 
 def row(workload: dict[str, Any], volume: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -82,14 +63,12 @@ def row(workload: dict[str, Any], volume: dict[str, Any] | None = None, **more: 
         ({"tool": "dd", "rw": "read", "bs": "1M", "direct": 1}, {"engine": "psync", "bs": MIB}),
     ],
 )
-def test_words_of_a_workload_are_understood(
-    rows: ModuleType, workload: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_words_of_a_workload_are_understood(workload: dict[str, Any], expected: dict[str, Any]) -> None:
     job = rows.job_of(row(workload))
     assert {name: getattr(job, name) for name in expected} == expected
 
 
-def test_a_fast_volume_is_kept_busy_by_more_than_one_process(rows: ModuleType) -> None:
+def test_a_fast_volume_is_kept_busy_by_more_than_one_process() -> None:
     # one process does at most 167,000 I/Os a second: 256,000 take three
     volume = {"type": "io2 Block Express", "iops": 256_000, "size_gib": 1000}
     assert rows.job_of(row({}, volume)).numjobs == 3
@@ -100,9 +79,7 @@ def test_a_fast_volume_is_kept_busy_by_more_than_one_process(rows: ModuleType) -
     "workload",
     [{"tool": "esrally"}, {"rw": "trim"}, {"bs": "large"}, {"runtime": "a while", "iodepth": 1}],
 )
-def test_words_that_are_not_understood_are_refused_rather_than_guessed(
-    rows: ModuleType, workload: dict[str, Any]
-) -> None:
+def test_words_that_are_not_understood_are_refused_rather_than_guessed(workload: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(workload))):
         rows.job_of(row(workload))
 
@@ -124,21 +101,19 @@ def test_words_that_are_not_understood_are_refused_rather_than_guessed(
         ),
     ],
 )
-def test_words_of_a_volume_are_understood(
-    rows: ModuleType, volume: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_words_of_a_volume_are_understood(volume: dict[str, Any], expected: dict[str, Any]) -> None:
     spec = rows.spec_of(row({}, volume))
     assert {name: getattr(spec, name) for name in expected} == expected
 
 
-def test_a_mirror_is_no_stripe(rows: ModuleType) -> None:
+def test_a_mirror_is_no_stripe() -> None:
     assert rows.spec_of(row({}, {"count": 2, "raid": 0})).stripes == 2
     for level in (1, "RAID 10"):
         with pytest.raises(ValueError, match=f"4 volumes with RAID {level}"):
             rows.spec_of(row({}, {"count": 4, "raid": level}))
 
 
-def test_a_figure_after_the_burst_is_of_a_volume_without_credits(rows: ModuleType) -> None:
+def test_a_figure_after_the_burst_is_of_a_volume_without_credits() -> None:
     assert rows.spec_of(row({}, metric="post_burst_iops")).credits == 0
     assert rows.spec_of(row({}, metric="burst_iops")).credits == 1
 
@@ -157,26 +132,26 @@ def test_a_figure_after_the_burst_is_of_a_volume_without_credits(rows: ModuleTyp
     ],
 )
 def test_metrics_are_read_off(
-    metrics: ModuleType, metric: str, sides: tuple[str, ...], what: str, percentile: float | None
+    metric: str, sides: tuple[str, ...], what: str, percentile: float | None
 ) -> None:
     reading = metrics.reading_of(metric)
     assert (reading.sides, reading.what, reading.percentile) == (sides, what, percentile)
 
 
 @pytest.mark.parametrize("metric", ["clat_stdev", "slat_mean", "clat_max", "cpu"])
-def test_metrics_that_a_result_does_not_hold_are_refused(metrics: ModuleType, metric: str) -> None:
+def test_metrics_that_a_result_does_not_hold_are_refused(metric: str) -> None:
     with pytest.raises(ValueError, match=metric):
         metrics.reading_of(metric)
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("MB/s", 1e6), ("Mb/s", 125e3), ("MiB/s (approx)", MIB)])
-def test_bits_are_no_bytes(metrics: ModuleType, unit: str, factor: float) -> None:
+def test_bits_are_no_bytes(unit: str, factor: float) -> None:
     assert metrics.unit_of({"unit": unit}, metrics.BYTES) == factor
     with pytest.raises(ValueError, match=r"MiB\?"):
         metrics.unit_of({"unit": "MiB?"}, metrics.BYTES)
 
 
-def test_a_row_that_is_not_understood_counts_as_a_miss(published: ModuleType) -> None:
+def test_a_row_that_is_not_understood_counts_as_a_miss() -> None:
     # what a file system of 100 GiB may burst at
     efs = {"type": "efs", "mode": "bursting", "size_gib": 100}
     good = row({}, efs, metric="PermittedThroughput", unit="MiB/s", value=100)

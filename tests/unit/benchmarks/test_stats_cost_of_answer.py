@@ -1,16 +1,11 @@
 """The arithmetic of benchmarks/cost_of_answer.py: what a session of another width takes, and what is said."""
 
 import math
-import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
+from cost_of_answer import claimed, session_seconds, show
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-with pytest.MonkeyPatch.context() as patched:
-    patched.syspath_prepend(BENCHMARKS)  # as for a program that is run there
-    COST: dict[str, Any] = runpy.run_path(str(BENCHMARKS / "cost_of_answer.py"))
 SESSION = {"kind": "session", "seconds": 300.0, "rounds_seconds": 240.0, "rounds": 24, "widths": {"t": 0.05}}
 
 
@@ -39,17 +34,17 @@ def pair(ratio: float, seconds: float = 1000.0) -> dict[str, Any]:
 def test_a_session_of_another_width_has_other_rounds_and_the_same_around_them(
     share: float, seconds: float
 ) -> None:
-    assert COST["session_seconds"]([SESSION], share) == pytest.approx(seconds)
+    assert session_seconds([SESSION], share) == pytest.approx(seconds)
 
 
 def test_iterations_alone_claim_what_the_errors_of_two_medians_do() -> None:
     # 1.2533 x 0.1 / sqrt(500) on each arm, sqrt(2) for both, 1.96 for 95 %
-    assert COST["claimed"](pair(1.0)["times"]["t"], 500) == pytest.approx(0.015535, rel=1e-3)
+    assert claimed(pair(1.0)["times"]["t"], 500) == pytest.approx(0.015535, rel=1e-3)
 
 
 def test_pairs_that_differ_cost_what_it_takes_to_see_their_mean(capsys: pytest.CaptureFixture[str]) -> None:
     # logarithms of 0.1 and -0.1 deviate by 0.1414: +- 0.277, 5.54 times as wide as the session
-    assert COST["show"]([SESSION, pair(math.exp(0.1)), SESSION, pair(math.exp(-0.1))])
+    assert show([SESSION, pair(math.exp(0.1)), SESSION, pair(math.exp(-0.1))])
     output = capsys.readouterr().out
     assert "2 of 2" in output  # both claim a difference of like volumes, +- 1.6 %
     assert "120 s, 0.12 of a pair" in output
@@ -57,10 +52,10 @@ def test_pairs_that_differ_cost_what_it_takes_to_see_their_mean(capsys: pytest.C
 
 
 def test_a_session_that_costs_more_than_a_third_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not COST["show"]([SESSION, pair(1.001, 300.0), pair(0.999, 300.0)])
+    assert not show([SESSION, pair(1.001, 300.0), pair(0.999, 300.0)])
     assert "limit 0.33" in capsys.readouterr().out
 
 
 def test_too_little_tells_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not COST["show"]([SESSION, pair(1.0)])
+    assert not show([SESSION, pair(1.0)])
     assert "1 sessions and 1 pairs" in capsys.readouterr().out
