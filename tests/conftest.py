@@ -51,12 +51,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run directory that is the test's own and not there yet, and no engine: so there are no containers."""
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``home`` and ``run`` below this folder are the test's home and run directory, and not there yet."""
     monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
     monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+@pytest.fixture
+def run(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run directory that is the test's own, and no engine: so there are no containers."""
     monkeypatch.setenv("PATH", "")
-    return tmp_path / "run"
+    return own_folders / "run"
 
 
 @pytest.fixture

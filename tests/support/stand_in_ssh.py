@@ -24,10 +24,3 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
         monkeypatch.setenv(host_client.SSH, f"{sys.executable} {script}")
 
     return set_ssh
-
-
-@pytest.fixture
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home and a run directory for the coordinator and its helpers; the PATH stays."""
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))

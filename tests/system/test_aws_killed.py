@@ -5,7 +5,6 @@ and every kind of arm, in memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from dying import killed_at
 from instance_on_moto import make_instance
 from moto_server import Moto
+from mounted import on_loop
 
 from esrally_ebs.aws.clients import Aws
 from esrally_ebs.aws.instance import REHEARSAL_VARIABLE
@@ -74,12 +74,10 @@ def loops() -> list[str]:
 
 
 @pytest.fixture
-def account(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Account]:
+def account(aws: Moto, monkeypatch: pytest.MonkeyPatch, own_folders: Path) -> Iterator[Account]:
     api = Aws()
     instance, _ = make_instance(api, size_gib=8)
     monkeypatch.setenv(REHEARSAL_VARIABLE, instance)
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
     here = RunOwner(instance=instance, boot="b00t", run_dir=Path("/of/another/container")).tag
     ours = {TAG_SESSION: "by-hand-killed", TAG_RUN: "f" * 32, TAG_ARM: "a", TAG_MEMBER: "0", TAG_OWNER: here}
     for number, left_out in enumerate((None, TAG_RUN, TAG_OWNER)):
@@ -94,19 +92,14 @@ def account(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
         )["VolumeId"]
         device = f"/dev/sd{'hij'[number]}"
         api.call("ec2", "AttachVolume", VolumeId=volume, InstanceId=instance, Device=device)
-    (tmp_path / "killed.toml").write_text(PLAN)
-    image, point = tmp_path / "image", tmp_path / "by-hand-killed" / "a" / "mnt"
-    point.mkdir(parents=True)
-    with image.open("wb") as file:
-        file.truncate(32 * 1024**2)
-    run(["mkfs.ext4", "-q", image], timeout_s=30)
+    (own_folders / "killed.toml").write_text(PLAN)
+    point = own_folders / "by-hand-killed" / "a" / "mnt"
+    point.parent.mkdir(parents=True)
     volumes = api.call("ec2", "DescribeVolumes")["Volumes"]
-    with ExitStack() as afterwards:
-        run(["mount", "-o", "loop", image, point], timeout_s=10)
-        afterwards.callback(run, ["umount", point], timeout_s=10)
+    with on_loop(own_folders / "image", point, mib=32):
         (point / "file").write_text("theirs")
-        afterwards.callback(take_all_down)
-        yield Account(api, instance, tmp_path, {raw["VolumeId"]: raw for raw in volumes}, point)
+        yield Account(api, instance, own_folders, {raw["VolumeId"]: raw for raw in volumes}, point)
+        take_all_down()
 
 
 def take_all_down() -> None:

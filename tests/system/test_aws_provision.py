@@ -69,17 +69,15 @@ def aws_api() -> Aws:
 
 
 @pytest.fixture
-def instance(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+def instance(aws: Moto, monkeypatch: pytest.MonkeyPatch, own_folders: Path) -> Iterator[str]:
     """An instance with a volume of somebody else's; what is left of ours afterwards fails the test."""
     made, theirs = make_instance(aws_api(), size_gib=8)
     monkeypatch.setenv(REHEARSAL_VARIABLE, made)
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
     yield made
     for session in running.sessions()[0]:
         if (run_dir() / session).exists():
             clean.take_down(session)
-    for loop in loops(tmp_path):
+    for loop in loops(own_folders):
         run(["losetup", "--detach", loop], timeout_s=10)
     left = {v["VolumeId"]: v for v in aws_api().call("ec2", "DescribeVolumes")["Volumes"]}
     assert left[theirs]["Attachments"][0]["InstanceId"] == made

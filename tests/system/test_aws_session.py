@@ -122,14 +122,12 @@ def test_cloudwatch_tells_the_latest_balance(instance: tuple[Aws, str, str]) -> 
 
 @pytest.fixture
 def rehearsed(
-    instance: tuple[Aws, str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    instance: tuple[Aws, str, str], monkeypatch: pytest.MonkeyPatch, own_folders: Path
 ) -> Iterator[Path]:
     """Home and run directory of a rehearsal on the instance; what a failing session leaves is taken down."""
     monkeypatch.setenv(REHEARSAL_VARIABLE, instance[1])
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    (tmp_path / "rehearsed.toml").write_text(PLAN)
-    yield tmp_path
+    (own_folders / "rehearsed.toml").write_text(PLAN)
+    yield own_folders
     for session in running.sessions()[0]:
         if (run_dir() / session).exists():
             clean.take_down(session)

@@ -25,11 +25,7 @@ pytestmark = [
 
 # The session's reaper outlives it, and nobody waits for its end.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_striped_arm_of_a_study_is_measured_recorded_and_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+def test_a_striped_arm_of_a_study_is_measured_recorded_and_compared(own_folders: Path) -> None:
     whole = load_plan(resource("pipelines") / "striping-2015.toml")
     arm = next(arm for arm in whole.arm if arm.name == "3x1tib")
     job = whole.baseline[0].model_copy(update={"size": 64 * MIB, "runtime": 4.0})
@@ -46,6 +42,6 @@ def test_a_striped_arm_of_a_study_is_measured_recorded_and_compared(
     figure = compare(study, parts.observed)[8]
     assert (figure.published.arm, figure.published.job) == ("3x1tib", "random-read")
     assert -0.17 < figure.error < 0.05
-    (recorded,) = list_sessions(tmp_path / "home")
+    (recorded,) = list_sessions(own_folders / "home")
     assert recorded.id == runner.sessions[0]
     assert list(run_dir().glob("*")) == []

@@ -35,7 +35,7 @@ IN_PLACE = (
 
 
 @pytest.fixture
-def production(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+def production(aws: Moto, monkeypatch: pytest.MonkeyPatch, own_folders: Path) -> Iterator[str]:
     """An instance of production with a gp2 volume, whose id it gives; runs and home of their own."""
     api = Aws()
     image = api.call("ec2", "RegisterImage", Name="image", RootDeviceName="/dev/sda1")["ImageId"]
@@ -44,14 +44,12 @@ def production(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
     zone = place_of(api, instance).zone
     volume = api.call("ec2", "CreateVolume", AvailabilityZone=zone, Size=500, VolumeType="gp2")["VolumeId"]
     monkeypatch.setenv(REHEARSAL_VARIABLE, instance)
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    (tmp_path / "gp2-vs-gp3.toml").write_text(COMPARED + JOBS)
-    (tmp_path / "gp2-to-gp3-in-place.toml").write_text(IN_PLACE + JOBS)
+    (own_folders / "gp2-vs-gp3.toml").write_text(COMPARED + JOBS)
+    (own_folders / "gp2-to-gp3-in-place.toml").write_text(IN_PLACE + JOBS)
     yield volume
     manual.down()
     listed = run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], timeout_s=10)
-    assert str(tmp_path) not in listed
+    assert str(own_folders) not in listed
 
 
 def commands() -> list[list[str]]:

@@ -36,10 +36,8 @@ bs = "4k"
 
 
 @pytest.fixture(autouse=True)
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    return tmp_path / "run"
+def run(own_folders: Path) -> Path:
+    return own_folders / "run"
 
 
 @pytest.fixture

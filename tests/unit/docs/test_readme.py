@@ -22,14 +22,12 @@ COMMANDS = [
 
 
 @pytest.fixture
-def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def at_home(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of its own to be in, with one recorded session."""
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
-    monkeypatch.chdir(tmp_path)
-    make(tmp_path / "home", "a-race", at=4e9)  # the latest, whatever is simulated
-    shutil.copy(GOLDEN_LOGS / "es-slow-log-8.log", tmp_path / "slowlog.json")
-    return tmp_path
+    monkeypatch.chdir(own_folders)
+    make(own_folders / "home", "a-race", at=4e9)  # the latest, whatever is simulated
+    shutil.copy(GOLDEN_LOGS / "es-slow-log-8.log", own_folders / "slowlog.json")
+    return own_folders
 
 
 def test_every_command_of_ours_works_on_a_recorded_session(

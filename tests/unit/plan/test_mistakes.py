@@ -66,11 +66,9 @@ PARAMETERS = {
 
 
 @pytest.fixture(autouse=True)
-def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
-    (tmp_path / "here").mkdir()
-    (tmp_path / "file").write_text("x")
+def _machine(own_folders: Path) -> None:
+    (own_folders / "here").mkdir()
+    (own_folders / "file").write_text("x")
 
 
 def _refused(words: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:

@@ -1,5 +1,5 @@
-"""Fixtures of the tests of data hosts."""
+"""For the tests of data hosts."""
 
-from stand_in_ssh import own_folders, stand_in
+from stand_in_ssh import stand_in
 
-__all__ = ["own_folders", "stand_in"]
+__all__ = ["stand_in"]  # a fixture
