@@ -24,6 +24,18 @@ MAX_SECONDS, MAX_BYTES, MIN_SHARE = 30.0, 300e6, 0.999
 START = datetime(2026, 3, 1, tzinfo=UTC)
 WORDS = ["volume", "latency", "search", "index", "shard", "segment", "merge", "cache", "page", "query"]
 
+OF_ALL = {  # fields that each line of a log has
+    "ecs.version": "1.2.0",
+    "service.name": "ES_ECS",
+    "process.thread.name": "elasticsearch[node-0][search][T#3]",
+    "elasticsearch.node.name": "node-0",
+    "elasticsearch.cluster.name": "production",
+}
+
+
+def written(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
 
 def body(draw: random.Random) -> dict[str, Any]:
     """One of a dozen kinds of queries, with literals of its own."""
@@ -62,10 +74,9 @@ def query_log(lines: int) -> Iterator[str]:
         kind = "esql" if draw.randrange(500) == 0 else "dsl"
         yield json.dumps(
             {
-                "@timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "@timestamp": written(at),
                 "log.level": "INFO",
-                "ecs.version": "1.2.0",
-                "service.name": "ES_ECS",
+                **OF_ALL,
                 "event.dataset": "elasticsearch.querylog",
                 "event.outcome": "success",
                 "event.duration": took,
@@ -79,10 +90,7 @@ def query_log(lines: int) -> Iterator[str]:
                 "elasticsearch.querylog.shards.successful": 3,
                 "elasticsearch.task.id": number,
                 "user.name": "kibana",
-                "process.thread.name": "elasticsearch[node-0][search][T#3]",
                 "log.logger": "elasticsearch.querylog",
-                "elasticsearch.node.name": "node-0",
-                "elasticsearch.cluster.name": "production",
             }
         )
 
@@ -103,8 +111,9 @@ def slow_log(lines: int) -> Iterator[str]:
             end = at + timedelta(milliseconds=took + 60 * (phase == "fetch"))
             yield json.dumps(
                 {
-                    "@timestamp": end.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                    "@timestamp": written(end),
                     "log.level": "TRACE",
+                    **OF_ALL,
                     "elasticsearch.slowlog.id": "client-1",
                     "elasticsearch.slowlog.message": f"[logs-0][{shard}]",
                     "elasticsearch.slowlog.search_type": "QUERY_THEN_FETCH",
@@ -114,13 +123,8 @@ def slow_log(lines: int) -> Iterator[str]:
                     "elasticsearch.slowlog.took_millis": took,
                     "elasticsearch.slowlog.total_hits": f"{draw.randrange(100)} hits",
                     "elasticsearch.slowlog.total_shards": 3,
-                    "ecs.version": "1.2.0",
-                    "service.name": "ES_ECS",
                     "event.dataset": "elasticsearch.index_search_slowlog",
-                    "process.thread.name": "elasticsearch[node-0][search][T#3]",
                     "log.logger": f"index.search.slowlog.{phase}",
-                    "elasticsearch.node.name": "node-0",
-                    "elasticsearch.cluster.name": "production",
                 }
             )
 
@@ -133,18 +137,8 @@ def measure(log: Path, output: Path) -> tuple[float, float, float]:
 
     The bound is on the former: the latter also holds what others do on the machine.
     """
-    core = min(os.sched_getaffinity(0))
-    command = [
-        "taskset",
-        "-c",
-        str(core),
-        sys.executable,
-        "-m",
-        "esrally_ebs",
-        "workload",
-        "import",
-        str(log),
-    ]
+    core = str(min(os.sched_getaffinity(0)))
+    command = ["taskset", "-c", core, sys.executable, "-m", "esrally_ebs", "workload", "import", str(log)]
     begun = time.perf_counter()
     subprocess.run([*command, "--output", str(output)], check=True, stdout=sys.stderr)
     wall = time.perf_counter() - begun

@@ -16,6 +16,7 @@ import pytest
 pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 ROOT = Path(__file__).parents[2]
+PIP = (sys.executable, "-m", "pip")
 FOLDERS = ("esrally_ebs", "compose", "docs", "pipelines", "tracks")
 # a file, so that no command line holds the pack's name: Rally would take that process for a race
 LAUNCHER = "import sys\nfrom esrally_ebs.cli import main\nsys.exit(main())\n"
@@ -37,6 +38,11 @@ def call(*argv: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
+def install_into(place: Path) -> tuple[str | Path, ...]:
+    """The words for an environment that has no pip."""
+    return (*PIP, "--python", place / "bin" / "python", "install", "--quiet", "--no-deps")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy, as building leaves folders behind."""
@@ -45,7 +51,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "setup.py", "esrally_ebs.pth", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
-    call(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", ".", cwd=copy)
+    call(*PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", ".", cwd=copy)
     (built,) = (copy / "dist").glob("*.whl")
     return built
 
@@ -56,20 +62,7 @@ def installed(wheel: Path) -> Path:
     place = wheel.parents[1] / "elsewhere"
     call(sys.executable, "-m", "venv", "--without-pip", place, cwd=wheel.parent)
     (place / "wheel.txt").write_text(f"{wheel}\n")
-    python = place / "bin" / "python"
-    call(
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--quiet",
-        "--no-deps",
-        "-r",
-        "wheel.txt",
-        cwd=place,
-    )
+    call(*install_into(place), "-r", "wheel.txt", cwd=place)
     # the packages of this environment, but not what its own .pth files say, such as where the checkout is
     (place_of_packages,) = place.glob("lib/python*/site-packages")
     (place_of_packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -114,17 +107,7 @@ def editable(wheel: Path) -> Path:
     """An environment that has the pack as set-up installs it."""
     place = wheel.parents[1] / "editable"
     call(sys.executable, "-m", "venv", "--without-pip", place, cwd=wheel.parent)
-    pip = (
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        place / "bin" / "python",
-        "install",
-        "--quiet",
-        "--no-deps",
-    )
-    call(*pip, "--editable", ".", cwd=wheel.parents[1])
+    call(*install_into(place), "--editable", ".", cwd=wheel.parents[1])
     (place_of_packages,) = place.glob("lib/python*/site-packages")
     (place_of_packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return place
