@@ -94,7 +94,7 @@ class Doomed:
 
 
 def killed_at(number: int, change: Callable[[], object], root: Path = Path("/nowhere")) -> bool:
-    """Whether a process of its own was killed (SIGKILL) before the moment of that number, as of ``Doomed``."""
+    """Whether a process of its own was killed (SIGKILL) before the moment of that number; see ``Doomed``."""
     child = os.fork()
     if not child:
         code = 1

@@ -180,9 +180,9 @@ def test_a_full_mount_is_named_before_fio_starts(tmp_path: Path) -> None:
 
 
 def test_a_read_only_mount_is_named(tmp_path: Path) -> None:
-    with in_memory(tmp_path / "ro", "ro,size=16m") as mount:
-        with pytest.raises(SetupError, match=r"ro/fio: Read-only file system; mount the arm writable"):
-            run_job(JOB, volume_at(mount), pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
+    why = r"ro/fio: Read-only file system; mount the arm writable"
+    with in_memory(tmp_path / "ro", "ro,size=16m") as mount, pytest.raises(SetupError, match=why):
+        run_job(JOB, volume_at(mount), pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
 
 
 @pytest.mark.parametrize("when", ["before the job", "during the job"])
