@@ -163,7 +163,8 @@ def _search_type(value: Any) -> tuple[tuple[str, str], ...]:  # noqa: ANN401
 
 
 def _targets(indices: Any) -> str:  # noqa: ANN401
-    return ",".join(indices) if isinstance(indices, list) else str(indices or "")
+    """Indices as a path names them; an empty list is of a search that named none, and so asked all."""
+    return ",".join(indices) or "_all" if isinstance(indices, list) else str(indices or "")
 
 
 # --- Elasticsearch ------------------------------------------------------------------------------------------
@@ -290,10 +291,12 @@ def _request_slow_log(fields: Fields) -> Entry:
 def _request_line(fields: Fields) -> Entry:
     took_ms = _took_ms(fields.get("took"), fields.get("took_millis"))
     end_us, zoned = parse_time(fields.get("timestamp") or fields["@timestamp"])
-    indices = _text(fields.get("indices")).strip("[]").replace(" ", "")
+    indices = fields.get("indices")  # from version 3.6 on: "[a, b]", in plain text "a, b"
+    if isinstance(indices, str):
+        indices = None if indices == "null" else indices.strip("[]").replace(" ", "").split(",")
     return LoggedSearch(
         at_us=end_us - round((took_ms or 0.0) * 1000),
-        targets="" if indices == "null" else indices,
+        targets=_targets(indices),
         body=_body(fields["source"] or "{}"),
         params=_search_type(fields.get("search_type")),
         took_ms=took_ms,

@@ -324,6 +324,24 @@ def test_a_request_that_names_no_index_asks_all_as_one_that_says_so(
     assert [row["path"] for row in requests(tmp_path / "out")] == [f"/{asked}/_search"] * 3
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "none"),
+    [
+        ("es-query-log", "elasticsearch.querylog.indices", []),
+        ("opensearch-slow-log", "indices", "[]"),
+        ("opensearch-slow-log", "indices", []),
+        ("query-insights", "indices", []),
+    ],
+)
+def test_a_log_that_lists_no_index_is_of_a_search_of_all(
+    name: str, field: str, none: object, tmp_path: Path
+) -> None:
+    text = (LOGS / f"{name}.log").read_text()
+    row = json.loads(text)["top_queries"][0] if name == "query-insights" else json.loads(text.splitlines()[0])
+    import_logs([write(tmp_path / "log", json.dumps({**row, field: none}))], tmp_path / "out")
+    assert [row["path"] for row in requests(tmp_path / "out")] == ["/_all/_search"]
+
+
 def test_all_beside_other_names_is_the_name_of_no_index(tmp_path: Path) -> None:
     paths = ("/_all,-foo/_search", "/foo,_all/_search", "/foo/_search")
     lines = [json.dumps({"at": 0, "method": "GET", "path": path}) for path in paths]
