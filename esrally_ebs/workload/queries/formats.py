@@ -272,9 +272,10 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
 
 # --- OpenSearch ---------------------------------------------------------------------------------------------
 
+_LOGGER: Final = r"\[c(?:luster)?\.s(?:earch)?\.r(?:equest)?\.slowlog[^\]]*\]"  # short, or in full
 # [time][level][logger] [node] took[..], took_millis[..], ... source[..], id[..]; the source may hold brackets
 _PLAIN: Final = re.compile(
-    r"\[(?P<timestamp>[^\]]+)\]\[[A-Z ]+\]\[c\.s\.r\.slowlog[^\]]*\].*? "
+    rf"\[(?P<timestamp>[^\]]+)\]\[[A-Z ]+\]{_LOGGER}.*? "
     r"took\[(?P<took>[^\]]*)\], took_millis\[(?P<took_millis>\d+)\], "
     r"(?P<between>.*?)source\[(?P<source>.*)\], id\[(?P<id>[^\]]*)\](?:, request_id\[[^\]]*\])?,?\s*\Z",
     re.DOTALL,
@@ -321,7 +322,7 @@ def _request_slow_log_plain(lines: Iterable[bytes]) -> Iterator[Entry]:
 def _plain_reason(line: bytes) -> Entry:
     if line is TOO_LONG:
         return _LONG
-    return _LINE if b"c.s.r.slowlog" in line or not line.startswith(b"[") else _EVENT
+    return _LINE if re.search(_LOGGER.encode(), line) or not line.startswith(b"[") else _EVENT
 
 
 _TOP_QUERIES = re.compile(rb'"top_queries"\s*:|"_index"\s*:\s*"top_queries')

@@ -342,6 +342,24 @@ def test_a_log_that_lists_no_index_is_of_a_search_of_all(
     assert [row["path"] for row in requests(tmp_path / "out")] == ["/_all/_search"]
 
 
+@pytest.mark.parametrize("logger", ["c.s.r.slowlog", "cluster.search.request.slowlog"])
+@pytest.mark.parametrize(
+    ("indices", "asked"), [("", None), ("indices[], ", "_all"), ("indices[a, b*], ", "a,b*")]
+)
+def test_lines_of_opensearch_name_their_logger_in_short_or_in_full(
+    logger: str, indices: str, asked: str | None, tmp_path: Path
+) -> None:
+    line = (
+        f"[2026-02-01T03:20:10,848][WARN ][{logger}] [87d2d54c] took[1.1h], took_millis[4093779], "
+        "phase_took_millis[{}], total_hits[-1]search_type[QUERY_THEN_FETCH], shards[], "
+        f'{indices}source[{{"size":1}}], id[], request_id[]'
+    )
+    options = Options(index=None if asked else "given")
+    import_logs([write(tmp_path / "log", line)], tmp_path / "out", options)
+    (request,) = requests(tmp_path / "out")
+    assert (request["path"], request["took_ms"]) == (f"/{asked or 'given'}/_search", 4093779)
+
+
 def test_all_beside_other_names_is_the_name_of_no_index(tmp_path: Path) -> None:
     paths = ("/_all,-foo/_search", "/foo,_all/_search", "/foo/_search")
     lines = [json.dumps({"at": 0, "method": "GET", "path": path}) for path in paths]
