@@ -106,9 +106,9 @@ class Ordering:
 
     def rows(self) -> Iterator[tuple[int, bytes]]:
         """Every time and line, in order; to be called once."""
-        self._run.sort()
+        self._spill()  # the last run too: as many orderings wait for one another as there are logs
         runs = [self._read(start, end) for start, end in zip(self._ends, self._ends[1:], strict=False)]
-        for row in heapq.merge(*runs, self._run) if runs else self._run:
+        for row in heapq.merge(*runs):
             yield int(row[:_TIME_DIGITS]), row[_PREFIX:]
 
     def _spill(self) -> None:

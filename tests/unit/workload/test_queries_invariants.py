@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,21 @@ def test_order_is_by_time_and_then_as_in_the_log(times: list[int], run_bytes: in
         rows = [(at, int(line)) for at, line in ordering.rows()]
         ordering.close()
     assert rows == sorted((at, number) for number, at in enumerate(times))
+
+
+def test_lines_wait_on_disk_for_those_of_other_logs(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        waiting = []
+        for _ in range(8):
+            ordering = Ordering(tmp_path)
+            for at in range(2000):
+                ordering.add(at, f"{'x' * 1000}\n")
+            waiting.append((ordering, ordering.rows()))
+            assert next(waiting[-1][1])[0] == 0
+        memory, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    for ordering, _ in waiting:
+        ordering.close()
+    assert memory < 8e6  # of 16 MB
