@@ -172,7 +172,7 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
 def require_known_format(logs: Sequence[Path]) -> None:
     """Raise FormatError for a log of no known format; one without lines so far may become any."""
     with ExitStack() as stack:
-        begun = [log for log in _open_all(logs, stack) if not log.is_empty]
+        begun = [log for log in _open_all(logs, stack) if log.beginning != b""]
         if begun:
             _format_of(begun, AUTO)
 
@@ -388,17 +388,18 @@ def _indices(reading: _Reading) -> list[str]:
 
 def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
     """The logs, which the stack closes. PlanError for one that is named twice: its searches would be, too."""
-    logs: dict[tuple[int, int], Log] = {}
+    logs: list[Log] = []
     for path in paths:
         log = stack.enter_context(closing(Log(path)))
-        if log.file in logs:
-            raise PlanError(f"{path}: is the same file as {logs[log.file].path}; name each log once")
-        logs[log.file] = log
-    return list(logs.values())
+        for other in logs:
+            if log.beginning and log.beginning == other.beginning:
+                raise PlanError(f"{path}: is the same log as {other.path}, or a copy; name each log once")
+        logs.append(log)
+    return logs
 
 
 def _format_of(logs: Sequence[Log], name: str) -> Format:
-    begun = [log for log in logs if not log.is_empty]  # of rotated files, the one of today may be empty
+    begun = [log for log in logs if log.beginning != b""]  # of rotated files, the one of today may be empty
     if not begun:
         raise _empty(logs[0])
     formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in begun}

@@ -16,6 +16,7 @@ TOO_LONG: Final = b"\x00too long\n"  # stands for a longer line; no format has i
 _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"  # what some editors and shells put before UTF-8
 _BUFFER_BYTES: Final = 1 << 20
+_BEGINNING_BYTES: Final = 64 << 10
 
 
 class Log:
@@ -27,11 +28,9 @@ class Log:
         self._raw = _open(path)
         packed = self._raw.peek(2)[:2] == _GZIP
         unpacked = io.BufferedReader(gzip.GzipFile(fileobj=self._raw), _BUFFER_BYTES) if packed else self._raw
-        self.is_empty = _is_empty(unpacked)
+        self.beginning = _beginning(unpacked)
         self._file = cast(IO[bytes], unpacked)
-        status = os.fstat(self._raw.fileno())
-        self.file = (status.st_dev, status.st_ino)
-        self.written_us = status.st_mtime_ns // 1000
+        self.written_us = os.fstat(self._raw.fileno()).st_mtime_ns // 1000
 
     def close(self) -> None:
         self._file.close()
@@ -60,11 +59,12 @@ class Log:
             ) from error
 
 
-def _is_empty(file: "io.BufferedReader[Any]") -> bool:
+def _beginning(file: "io.BufferedReader[Any]") -> bytes | None:
+    """The first bytes, none of an empty file; None where they cannot be read, which is said when they are."""
     try:
-        return not file.peek(1)
-    except (OSError, EOFError, zlib.error):  # which is said when it is read
-        return False
+        return file.peek(1)[:_BEGINNING_BYTES]
+    except (OSError, EOFError, zlib.error):
+        return None
 
 
 def _open(path: Path) -> io.BufferedReader:

@@ -35,7 +35,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int
         (["log.json", "--format", "es-slow-log-8"], 4, "no request to race in 1 lines read as es-slow-log-8"),
         (["log.json", "--format", "apache"], 2, "--format apache: choose auto, es-query-log"),
         (["log.json", "msearch"], 2, "import them by themselves"),
-        (["log.json", "same"], 2, "same: is the same file as log.json; name each log once"),
+        (["log.json", "same"], 2, "same: is the same log as log.json, or a copy; name each log once"),
+        (["log.json", "log.json.gz"], 2, "log.json.gz: is the same log as log.json, or a copy"),
         (["zones"], 4, "zones:2: some times name a time zone"),
         (["log.json", "--index", "orders"], 2, "--index orders: no search of"),
         (["log.json", "--index", "orders"], 2, "it has logs"),
@@ -57,6 +58,7 @@ def test_words_that_cannot_be_meant(
     monkeypatch.chdir(log.parent)
     write(Path("msearch"), '{"index":"a"}', "{}")
     Path("same").symlink_to(log)
+    Path("log.json.gz").write_bytes(gzip.compress(log.read_bytes()))
     write(Path("zones"), query_line(MATCH_ALL), query_line(MATCH_ALL, at="2026-01-02T10:00:00.000"))
     ended, line = refused(capsys, "--output", "out", *words)
     assert (ended, says in line) == (code, True), line
