@@ -19,8 +19,13 @@ from esrally_ebs.workload.queries.search import Reason
 
 MAX_DEPTH: Final = 60
 _MAX_SKELETONS: Final = 50_000
-_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'  # possessive: nothing in it is tried twice
-_LIST: Final = rf"\[(?:[\s,]|{_STRING}|[-+.\w])*+\]"  # of words and numbers; a bracket may stand in a word
+_REST: Final = r'[^"\\]*+(?:"|(?:\\.[^"\\]*+)++")'  # of a string; possessive: nothing in it is tried twice
+_STRING: Final = f'"{_REST}'
+_BLANKS: Final = r"[ \t\r\n]*+"
+_COLON: Final = f"{_BLANKS}:{_BLANKS}"
+_ITEMS: Final = rf"(?:[-+., \t\r\n0-9A-Za-z]++|{_STRING})"  # of a list of words, numbers and strings
+_LIST: Final = rf"\[{_ITEMS}*+\]"
+_LITERALS: Final = rf"(?!{_BLANKS}\]){_ITEMS}++(?=\])"  # all that is in such a list; they are one literal
 _KEPT_NUMBERS: Final = "size|shard_size|k|num_candidates|track_total_hits"
 _KEPT_STRINGS: Final = (
     "field|fields|default_field|path|type|mode|score_mode|boost_mode|operator|default_operator|interval|"
@@ -29,9 +34,10 @@ _KEPT_STRINGS: Final = (
 # One match is a run of structure, which is group 1, and the literal after it, if there is one. Structure is
 # brackets, commas, keys, keys with a value that is kept, and words that are never literals.
 _RUN: Final = re.compile(
-    rf'((?:[\[\]{{}},\s]++|"(?:{_KEPT_STRINGS})"\s*+:\s*+(?:{_STRING}|{_LIST}|true|false)'
-    rf'|"(?:{_KEPT_NUMBERS})"\s*+:\s*+(?:true|false|\d++(?![.\w]))|"lang"\s*+:\s*+"(?:painless|expression)"'
-    rf'|"(?:asc|desc|_score|_doc)"|{_STRING}\s*+:\s*+)*+)(?:{_STRING}|[-+.\w]++)?+'
+    rf'((?:"(?:(?:{_KEPT_STRINGS})"{_COLON}(?:{_STRING}|{_LIST}|true|false)'
+    rf'|(?:{_KEPT_NUMBERS})"{_COLON}(?:true|false|[0-9]++(?![.\w]))|lang"{_COLON}"(?:painless|expression)"'
+    rf'|(?:asc|desc|_score|_doc)"|{_REST}{_COLON})'
+    rf"|[\]{{}}, \t\r\n]++|\[(?!{_LITERALS}))*+\[?+)(?:(?<=\[){_LITERALS}|{_STRING}|[-+.0-9A-Za-z]++)?+"
 )
 _ANY_STRING: Final = re.compile(_STRING)
 _PAINLESS: Final = (None, "painless", "expression")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from query_logs import accounted, query_line, requests, write
@@ -76,6 +77,15 @@ def test_the_template_of_a_query_does_not_depend_on_its_literals(body: dict[str,
 def test_a_shape_is_the_same_however_json_is_written(body: dict[str, Any]) -> None:
     written = (json.dumps(body), json.dumps(body, indent=2), json.dumps(body, separators=(",", ":")))
     assert len({Shapes().of(text).text for text in written}) == 1
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("literal", [1, -0.5e-7, "a ]", 'quo"ted', True, None])
+def test_a_list_is_one_literal_however_long(literal: object, indent: int | None) -> None:
+    shapes = Shapes()
+    asked = [{"query": {"terms": {"user": [literal] * count}}, "size": 1} for count in (1, 2, 70)]
+    assert len({id(shapes.of(json.dumps(body, indent=indent))) for body in asked}) == 1  # walked through once
+    assert shapes.of(json.dumps(asked[0])).text == '{"query":{"terms":{"user":["?"]}},"size":1}'
 
 
 @given(st.lists(bodies(), max_size=6))
