@@ -31,7 +31,8 @@ _CLAUSES: Final = words(
     "background_filter big clauses filter filters functions highlight_query little must must_not negative "
     "organic positive post_filter queries query rescore_query should"
 )
-_DOCUMENTS: Final = words("after doc document documents meta params search_after")  # fields are no options
+# Their fields are no options.
+_DOCUMENTS: Final = words("after doc document documents meta params points search_after")
 _SPAN_CLAUSES: Final = frozenset(("exclude", "include", "match"))  # elsewhere they are something else
 _AGGREGATIONS: Final = words(
     "avg avg_bucket bucket_script cardinality composite cumulative_sum date_histogram date_range "
@@ -161,7 +162,7 @@ class Walk:
 
     def _options(self, node: Json, where: str) -> Json:
         if isinstance(node, list):
-            return self._list([self._options(part, where) for part in node])
+            return [self._options(part, where) for part in node]
         if not isinstance(node, dict):
             return self.literal(node, "", where)
         return {key: self._option(key, value, where) for key, value in node.items()}
@@ -274,7 +275,7 @@ class Walk:
         return self.literal(node, key, where)
 
     def _list(self, walked: list[Json]) -> list[Json]:
-        """What takes the place of a list."""
+        """What takes the place of a list of literals."""
         return walked
 
 

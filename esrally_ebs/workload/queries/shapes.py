@@ -110,12 +110,12 @@ class _Shaper(Walk):
         return {key: value for key, value in walked.items() if where != "range" or key != "format"}
 
     def named(self, filters: dict[str, Any]) -> Any:  # noqa: ANN401
-        return self._list(
-            sorted(filters.values(), key=lambda one: orjson.dumps(one, option=orjson.OPT_SORT_KEYS))
-        )
+        shapes = sorted(filters.values(), key=lambda one: orjson.dumps(one, option=orjson.OPT_SORT_KEYS))
+        return shapes[:1] if shapes[:1] == [_LITERAL] else shapes  # words with weights have no shape
 
     def _list(self, walked: list[Any]) -> list[Any]:
-        return [_LITERAL] if walked and all(part == _LITERAL for part in walked) else walked
+        # the points of a polygon, too, which are lists or objects of literals
+        return walked[:1] if all(part == walked[0] for part in walked) else walked
 
 
 def depth(body: str) -> int:

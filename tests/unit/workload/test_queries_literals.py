@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +338,24 @@ def test_the_words_of_a_sparse_vector_make_no_template(tmp_path: Path) -> None:
     queries = ({"sparse_vector": {"field": "f", "query_vector": vector}} for vector in vectors)
     log = write(tmp_path / "log", *(query_line({"query": query}) for query in queries))
     assert import_logs([log], tmp_path / "out").templates == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda points: {"geo_shape": {"area": {"shape": {"type": "polygon", "coordinates": [points]}}}},
+        lambda points: {"geo_polygon": {"place": {"points": points}}},
+        lambda points: {"geo_polygon": {"place": {"points": [{"lat": y, "lon": x} for x, y in points]}}},
+    ],
+    ids=["shape", "lists", "objects"],
+)
+def test_a_polygon_is_a_literal_however_many_points_it_has(query: Callable[[Any], Any]) -> None:
+    points = [[13.4 + number, 52.5] for number in range(20)]
+    shapes = {Shapes().of(json.dumps({"query": query(points[:count])})).text for count in (4, 5, 20)}
+    assert len(shapes) == 1
+    ranges = [{"from": 1, "to": 2}, {"from": 2, "to": 3}]  # buckets are no points
+    aggs = [{"aggs": {"a": {"range": {"field": "x", "ranges": ranges[:count]}}}} for count in (1, 2)]
+    assert len({Shapes().of(json.dumps(body)).text for body in aggs}) == 2
 
 
 @pytest.mark.parametrize(
