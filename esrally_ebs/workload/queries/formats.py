@@ -81,7 +81,7 @@ _NESTED: Final = frozenset(("elasticsearch", "http", "event", "url", "log"))
 
 def _flat(fields: Fields) -> Fields:
     """Nested objects as dotted keys, as a log has them before it is ingested."""
-    if _NESTED.isdisjoint(fields):
+    if fields.keys().isdisjoint(_NESTED):
         return fields
     flat: dict[str, Any] = {}
 

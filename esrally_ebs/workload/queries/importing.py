@@ -5,7 +5,6 @@ One pass over the logs; one more where lines of slow logs do not stand in the or
 
 import hashlib
 import heapq
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
+
+import orjson
 
 from esrally_ebs.errors import FormatError, PlanError, SetupError
 from esrally_ebs.model import TimedRequest
@@ -95,9 +96,9 @@ class Ordering:
     def close(self) -> None:
         self._file.close()
 
-    def add(self, at_us: int, line: str) -> None:
+    def add(self, at_us: int, line: bytes) -> None:
         """One line with its end; ``at_us`` is 0 or more and has at most 18 digits."""
-        row = f"{at_us:018d}{self.count:012d}{line}".encode()
+        row = b"%018d%012d%b" % (at_us, self.count, line)
         self.count += 1
         self._run.append(row)
         self._size += len(row)
@@ -248,8 +249,7 @@ class _Reading:
             modules=options.modules,
             written_us=max(log.written_us for log in logs),
         )
-        self.without_zone = 0
-        self.with_zone = 0
+        self.zoned: set[bool] = set()  # whether its times name their zone
 
     def into(self, ordering: Ordering) -> None:
         """Read everything. Raises FormatError or PlanError when there is nothing to race."""
@@ -277,7 +277,7 @@ class _Reading:
     def notes(self) -> list[str]:
         """What must be known of the result."""
         notes = [self.format.lacks] if self.format.lacks else []
-        if self.without_zone:
+        if False in self.zoned:
             notes.append("its times name no time zone and were read as UTC")
         if self.options.hash_literals:
             notes.append("hashed literals find nothing in documents that are not hashed the same way")
@@ -301,7 +301,8 @@ class _Reading:
     def _searches(self, log: Log) -> Iterator[LoggedSearch]:
         for entry in self.format.parse(log.lines()):
             if isinstance(entry, LoggedSearch):
-                self._check_zone(entry, log)
+                if entry.zoned not in self.zoned:
+                    self._note_zone(entry, log)
                 yield entry
             else:
                 self._leave_out(entry.reason, log)
@@ -310,18 +311,17 @@ class _Reading:
         """The searches of a log by their ends, wherever they stand in it."""
         with closing(Ordering(self.folder)) as ordering:
             for search in self._searches(log):
-                ordering.add(ended_us(search), json.dumps(search) + "\n")
+                # a named tuple is a list only when it is made a tuple
+                line = orjson.dumps(search, default=tuple, option=orjson.OPT_APPEND_NEWLINE)
+                ordering.add(ended_us(search), line)
             for _, row in ordering.rows():
-                search = LoggedSearch(*json.loads(row))
+                search = LoggedSearch(*orjson.loads(row))
                 params = tuple((name, value) for name, value in search.params)
                 yield search._replace(params=params, part=search.part and Part(*search.part))
 
-    def _check_zone(self, search: LoggedSearch, log: Log) -> None:
-        if search.zoned:
-            self.with_zone += 1
-        else:
-            self.without_zone += 1
-        if self.with_zone and self.without_zone:
+    def _note_zone(self, search: LoggedSearch, log: Log) -> None:
+        self.zoned.add(search.zoned)
+        if len(self.zoned) > 1:
             raise FormatError(
                 f"{log.path}:{log.line}: some times name a time zone and some do not, so their order is not "
                 "known; import the logs that name one and those that do not by themselves"

@@ -267,7 +267,7 @@ class ReplayedRequest(NamedTuple):
     """A request that will be raced."""
 
     at_us: int
-    fields: str  # its line in queries.ndjson, from "method" on
+    fields: bytes  # its line in queries.ndjson, from "method" on
     template: str  # its name
 
 
@@ -306,8 +306,7 @@ class Preparer:
         rewritten = self._rewritten(search, node)
         if rewritten is None:
             return Reason.HASHED_REGEXP
-        if rewritten is not node or "\n" in body or "\r" in body:
-            body = orjson.dumps(rewritten).decode()
+        is_as_logged = rewritten is node and "\n" not in body and "\r" not in body
         params = self._params(search) if search.params else {}
         limit = params.pop(_LIMIT, node.get(_LIMIT))
         self._count_changes(search, targets, is_limited=limit is not None)
@@ -316,14 +315,18 @@ class Preparer:
         template.add(search.took_ms)
         if targets not in self._last:
             self._note_names(targets)
-        return ReplayedRequest(
-            search.at_us,
-            f'"method":"POST","path":"{_path(targets)}",'
-            f'"params":{orjson.dumps(params).decode() if params else "{}"},"body":{body},'
-            f'"took_ms":{_json(search.took_ms)},"hits":{_json(search.hits)},'
-            f'"client":{orjson.dumps(search.client).decode()},"template":"{template.name}"}}\n',
-            template.name,
-        )
+        fields = {
+            "method": "POST",
+            "path": _path(targets),
+            "params": params,
+            "body": orjson.Fragment(body) if is_as_logged else rewritten,
+            "took_ms": search.took_ms,
+            "hits": search.hits,
+            "client": search.client,
+            "template": template.name,
+        }
+        line = orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+        return ReplayedRequest(search.at_us, line[1:], template.name)
 
     def _note_names(self, targets: str) -> None:
         if len(self._last) >= _MAX_NAMES:
@@ -473,7 +476,3 @@ def _decoded(wrapper: re.Match[str]) -> str:
     except ValueError:
         return wrapper[0]
     return wrapper[0] if _object(query) is None else query
-
-
-def _json(number: float | None) -> str:
-    return "null" if number is None else repr(number)

@@ -94,8 +94,8 @@ def parse_time(text: str) -> tuple[int, bool]:
 
 def format_time(at_us: int) -> str:
     """Microseconds since the epoch as Elasticsearch's ``strict_date_optional_time``, to the millisecond."""
-    moment = _EPOCH + timedelta(milliseconds=at_us // 1000)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    moment = _EPOCH + timedelta(microseconds=at_us)
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 @lru_cache(maxsize=4096)

@@ -163,7 +163,7 @@ def test_order_is_by_time_and_then_as_in_the_log(times: list[int], run_bytes: in
     with tempfile.TemporaryDirectory() as folder:
         ordering = Ordering(Path(folder), run_bytes=run_bytes)
         for number, at in enumerate(times):
-            ordering.add(at, f"{number}\n")
+            ordering.add(at, b"%d\n" % number)
         rows = [(at, int(line)) for at, line in ordering.rows()]
         ordering.close()
     assert rows == sorted((at, number) for number, at in enumerate(times))
@@ -176,7 +176,7 @@ def test_lines_wait_on_disk_for_those_of_other_logs(tmp_path: Path) -> None:
         for _ in range(8):
             ordering = Ordering(tmp_path)
             for at in range(2000):
-                ordering.add(at, f"{'x' * 1000}\n")
+                ordering.add(at, b"x" * 1000 + b"\n")
             waiting.append((ordering, ordering.rows()))
             assert next(waiting[-1][1])[0] == 0
         memory, _ = tracemalloc.get_traced_memory()
