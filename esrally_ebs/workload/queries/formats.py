@@ -113,11 +113,14 @@ def _no_search(fields: Fields) -> Skipped:
     return _EVENT if _OF_SEARCHES.isdisjoint(fields) else _OTHER
 
 
+_HITS: Final = re.compile(r"\s*(\d{1,18})(?![\d+])")
+
+
 def _number(value: Any) -> int | None:  # noqa: ANN401 - whatever the log holds
     """The number a value begins with, ``"5 hits"`` or ``5``; None for none and for a bound (``"5+"``)."""
     if type(value) is int:  # True is no number
         return value if value >= 0 else None
-    match = re.match(r"\s*(\d{1,18})(?![\d+])", value) if isinstance(value, str) else None
+    match = _HITS.match(value) if isinstance(value, str) else None
     return int(match[1]) if match else None
 
 

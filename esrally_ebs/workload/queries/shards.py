@@ -58,7 +58,7 @@ class _Request:
         "steps",
     )
 
-    def __init__(self, key: _Key, search: LoggedSearch, part: Part) -> None:
+    def __init__(self, key: _Key, search: LoggedSearch, part: Part, end_us: int) -> None:
         self.key = key
         self.first = search
         self.start_us = self.end_us = self.queried_us = search.at_us
@@ -68,30 +68,30 @@ class _Request:
         self.shards: set[str] = set()
         self.steps: set[tuple[str, str]] = set()  # shard and phase
         self.hits: int | None = 0
-        self.add(search, part)
+        self.add(search, part, end_us)
 
-    def takes(self, search: LoggedSearch, part: Part) -> bool:
+    def takes(self, search: LoggedSearch, part: Part, end_us: int) -> bool:
         """Whether a line of a step that this request lacks can be of it."""
         if part.shards and part.shard not in self.shards and len(self.shards) >= part.shards:
             return False
-        if part.phase == "query" and ended_us(search) > self.end_us + _SLACK_US:
+        if part.phase == "query" and end_us > self.end_us + _SLACK_US:
             return abs(search.at_us - self.start_us) <= _FAST_SLACK_US
-        slack_us = max(self.slack_us, _slack_us(search))
-        return search.at_us <= self.end_us + slack_us and ended_us(search) >= self.start_us - slack_us
+        slack_us = max(self.slack_us, _slack_us(end_us - search.at_us))
+        return search.at_us <= self.end_us + slack_us and end_us >= self.start_us - slack_us
 
     def distance_us(self, search: LoggedSearch, part: Part) -> int:
         """How far a line's begin is from when this request began its phase."""
         return abs(search.at_us - (self.start_us if part.phase == "query" else self.queried_us))
 
-    def add(self, search: LoggedSearch, part: Part) -> None:
+    def add(self, search: LoggedSearch, part: Part, end_us: int) -> None:
         self.start_us = min(self.start_us, search.at_us)
-        self.end_us = max(self.end_us, ended_us(search))
-        self.slack_us = max(self.slack_us, _slack_us(search))
+        self.end_us = max(self.end_us, end_us)
+        self.slack_us = max(self.slack_us, _slack_us(end_us - search.at_us))
         self.indices.add(part.of_index)
         self.shards.add(part.shard)
         self.steps.add((part.shard, part.phase))
         if part.phase == "query":
-            self.queried_us = max(self.queried_us, ended_us(search))
+            self.queried_us = max(self.queried_us, end_us)
             self.hits = None if self.hits is None or search.hits is None else self.hits + search.hits
 
     def is_rest_of(self, other: "_Request") -> bool:
@@ -116,8 +116,8 @@ def ended_us(search: LoggedSearch) -> int:
     return search.at_us + round((search.took_ms or 0.0) * 1000)
 
 
-def _slack_us(search: LoggedSearch) -> int:
-    return min(_SLACK_US, max(_FAST_SLACK_US, ended_us(search) - search.at_us))
+def _slack_us(took_us: int) -> int:
+    return min(_SLACK_US, max(_FAST_SLACK_US, took_us))
 
 
 class _Alike:
@@ -141,11 +141,11 @@ class _Alike:
             requests.pop(id(request), None)
 
 
-def _nearest(lacking: dict[int, _Request], search: LoggedSearch, part: Part) -> _Request | None:
+def _nearest(lacking: dict[int, _Request], search: LoggedSearch, part: Part, end_us: int) -> _Request | None:
     """The request that a line is of; None when it begins one. Those begun last are looked at first."""
     nearest, least_us, farther = None, 0, 0
     for request in reversed(lacking.values()):
-        if request.takes(search, part):
+        if request.takes(search, part, end_us):
             distance_us = request.distance_us(search, part)
             if nearest is None or distance_us <= least_us:
                 nearest, least_us, farther = request, distance_us, 0
@@ -219,13 +219,13 @@ class Joiner:
         lacking = alike.lacking.get(step)
         if lacking is None:
             lacking = alike.lacking[step] = dict(alike.open)
-        nearest = _nearest(lacking, search, part)
+        nearest = _nearest(lacking, search, part, end_us)
         if nearest is not None:
-            nearest.add(search, part)
+            nearest.add(search, part, end_us)
             del lacking[id(nearest)]
             self.joined += 1
             return
-        request = _Request(key, search, part)
+        request = _Request(key, search, part, end_us)
         alike.add(request)
         self._open[id(request)] = request
         self._bytes += len(search.body or "")
