@@ -100,15 +100,10 @@ def advise_command(
     _require_rate(rate, cores, races=race or plan is not None)
     folder = SessionFolder(find_session(home(), session))
     recorded = load_session(folder.path)
-    if recorded.kind == tracing.KIND and (race or plan is not None):
-        raise PlanError(
-            f"session {recorded.id}: its requests were logged, not raced; 'esrally-ebs workload import' makes"
-            " a track of the log, which 'esrally-ebs race' races on two settings"
-        )
+    if race or plan is not None:
+        _require_raceable(recorded, here=race)
     if recorded.kind != tracing.KIND and credits_ is not None:
         raise PlanError(f"--credits: what session {recorded.id} raced had those of its plan; leave it out")
-    if race:
-        _require_our_track(recorded)
     names = [volume.spec.name for volume in recorded.arms]
     if arm not in (None, *names):
         raise PlanError(f"--arm {arm}: no arm of session {recorded.id}; write one of {', '.join(names)}")
@@ -157,10 +152,15 @@ def _require_rate(rate: float | None, cores: int | None, *, races: bool) -> None
         raise PlanError(f"--rate {rate:g}: name queries a second, up to {_MOST_PER_S:,}")
 
 
-def _require_our_track(recorded: Session) -> None:
-    """Raise PlanError where another track was raced: its name does not say where it is."""
+def _require_raceable(recorded: Session, *, here: bool) -> None:
+    """Raise PlanError for what was not raced, and for a race ``here`` of a track that is none of ours."""
+    if recorded.kind == tracing.KIND:
+        raise PlanError(
+            f"session {recorded.id}: its requests were logged, not raced; 'esrally-ebs workload import' makes"
+            " a track of the log, which 'esrally-ebs race' races on two settings"
+        )
     track = recorded.plan.race.track if recorded.plan.race else ""
-    if track not in {folder.name for folder in resource("tracks").iterdir()}:
+    if here and track not in {folder.name for folder in resource("tracks").iterdir()}:
         raise PlanError(
             f"--race: session {recorded.id} raced track {track!r}, which is none of ours; give --plan FILE"
             " instead, then 'esrally-ebs race --track-path=TRACK --plan FILE'"

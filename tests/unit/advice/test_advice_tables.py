@@ -142,9 +142,9 @@ def st1_credits_last_s(gib: int) -> float:
 
 
 def test_full_credits_last_as_long_as_more_is_taken_than_comes_back(predictor: Predictor) -> None:
-    lasting = predictor.predict(ST1).credits_last_s
-    assert lasting == {"credits": pytest.approx(st1_credits_last_s(500), rel=0.05)}
-    assert predictor.predict(replace(ST1, time_scale=60.0)).credits_last_s == pytest.approx(lasting)
+    made = predictor.predict(ST1)
+    assert made.credits_last_s == {"credits": pytest.approx(st1_credits_last_s(500), rel=0.05)}
+    assert replace(made, spec=replace(ST1, time_scale=60.0)).credits_last_s == made.credits_last_s
     assert predictor.predict(replace(ST1, type="gp2")).credits_last_s == {"credits": math.inf}
     assert predictor.check.credits_last_s == {}
     instance = predictor.predict(replace(GP3, instance="t3.nano")).credits_last_s  # 250 of 11,800 IOPS
@@ -169,7 +169,7 @@ def test_how_long_credits_last_and_what_requests_take_meanwhile_is_a_table(predi
 
 def test_how_long_the_burst_of_an_instance_lasts_is_said(predictor: Predictor) -> None:
     advice = advise(predictor, replace(GP3, instance="t3.nano"), LOOSE, region="us-east-1", types=["gp3"])
-    used = predictor.check.used | {"instance-iops-credits": 3.0, "instance-throughput-credits": 0.1}
+    used = {**predictor.check.used, "instance-iops-credits": 3.0, "instance-throughput-credits": 0.1}
     today = replace(advice.today, prediction=replace(advice.today.prediction, used=used))
     (line,) = (one for one in report_of(replace(advice, today=today), predictor).warnings if "t3.nano" in one)
     hours = (11_800 - 250) * 1800 / (2 * 250) / 3600  # 500 more a second are taken than come back
