@@ -18,7 +18,7 @@ import orjson
 
 from esrally_ebs.workload.queries.dsl import Json, Walk
 from esrally_ebs.workload.queries.search import LoggedSearch, Reason, format_time
-from esrally_ebs.workload.queries.shapes import Shapes, Templates
+from esrally_ebs.workload.queries.shapes import LIMIT, Shape, Shapes, Templates, is_object
 
 _FORMAT: Final = "strict_date_optional_time"
 _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
@@ -49,7 +49,6 @@ DATES_FIXED: Final = "dates fixed to the time of the log"
 DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"
 NARROWED: Final = "narrowed to the index"
 UNLIMITED: Final = "time limits taken off, as what is not answered in time would depend on the volume"
-_LIMIT: Final = "timeout"
 _WRAPPER: Final = re.compile(r'\{\s*"wrapper"\s*:\s*\{\s*"query"\s*:\s*"([\w+/=]+)"\s*\}\s*\}')
 
 
@@ -290,26 +289,21 @@ class Preparer:
 
     def request(self, search: LoggedSearch) -> ReplayedRequest | Reason:
         targets = self._reached(search.targets)
-        search = _unwrapped(search)
-        node = _object(search.body)
+        body = _unwrapped(search.body)
+        shape = self._shapes.of(body)
         if isinstance(targets, Reason):
             # a point in time names no index, as it has its own
-            return Reason.PIT if node and "pit" in node else targets
+            return Reason.PIT if shape.reason is Reason.PIT else targets
         if not 0 <= search.at_us <= _LATEST_US:
             return Reason.LINE
-        if node is None:
-            return Reason.BODY
-        body = search.body or "{}"
-        shape = self._shapes.of(body)
         if shape.reason is not None:
             return shape.reason
-        rewritten = self._rewritten(search, node)
+        rewritten = self._rewritten(search, body, shape)
         if rewritten is None:
             return Reason.HASHED_REGEXP
-        is_as_logged = rewritten is node and "\n" not in body and "\r" not in body
         params = self._params(search) if search.params else {}
-        limit = params.pop(_LIMIT, node.get(_LIMIT))
-        self._count_changes(search, targets, is_limited=limit is not None)
+        has_limit = params.pop(LIMIT, None) is not None or shape.has_limit
+        self._count_changes(search, targets, has_limit=has_limit)
         # the name of an index holds no question mark
         template = self.templates.of(shape, f"{targets}?{'&'.join(sorted(params))}" if params else targets)
         template.add(search.took_ms)
@@ -319,7 +313,7 @@ class Preparer:
             "method": "POST",
             "path": _path(targets),
             "params": params,
-            "body": orjson.Fragment(body) if is_as_logged else rewritten,
+            "body": rewritten,
             "took_ms": search.took_ms,
             "hits": search.hits,
             "client": search.client,
@@ -334,27 +328,30 @@ class Preparer:
         self._last.add(targets)
         self.asked.update(targets.split(","))
 
-    def _count_changes(self, search: LoggedSearch, targets: str, *, is_limited: bool) -> None:
+    def _count_changes(self, search: LoggedSearch, targets: str, *, has_limit: bool) -> None:
         if search.change:
             self.changed[search.change] += 1
         if self._index is not None and targets != search.targets:
             self.changed[NARROWED] += 1
-        if is_limited:
+        if has_limit:
             self.changed[UNLIMITED] += 1
 
-    def _rewritten(self, search: LoggedSearch, node: dict[str, Any]) -> dict[str, Any] | None:
+    def _rewritten(self, search: LoggedSearch, body: str, shape: Shape) -> Any:  # noqa: ANN401
         """The body with dates fixed and literals hashed, without limit; None when it cannot be hashed."""
-        body = search.body or ""
-        if _LIMIT in node:
-            node = {key: value for key, value in node.items() if key != _LIMIT}
-        if ("now" in body and _MAY_BE_NOW.search(body)) or '"scale"' in body:
+        has_dates = ("now" in body and _MAY_BE_NOW.search(body)) or '"scale"' in body
+        is_changed = shape.has_limit or "\n" in body or "\r" in body
+        if not (has_dates or is_changed or self._hash):
+            return orjson.Fragment(body)
+        node = orjson.loads(body)
+        node.pop(LIMIT, None)
+        if has_dates:
             freezer = Freezer(self._now_us(search))
             walked = freezer.body(node)
             if freezer.frozen:
-                node = walked
+                node, is_changed = walked, True
                 self._count_dates(search)
         if not self._hash:
-            return node
+            return node if is_changed else orjson.Fragment(body)
         if has_regexp(dict(search.params).get("q", "")):
             return None
         hasher = Hasher()
@@ -453,20 +450,11 @@ def _quoted(targets: str) -> str:
     return quote(targets, safe=",*")
 
 
-def _object(body: str | None) -> dict[str, Any] | None:
-    """The body as an object; None when it is none."""
-    try:
-        node = orjson.loads(body or "{}") if isinstance(body, str) else None
-    except orjson.JSONDecodeError:
-        return None
-    return node if isinstance(node, dict) else None
-
-
-def _unwrapped(search: LoggedSearch) -> LoggedSearch:
-    """The search with queries that its client (Spring's) sent in Base64 as the queries that they are."""
-    if search.body is None or '"wrapper"' not in search.body:
-        return search
-    return search._replace(body=_WRAPPER.sub(_decoded, search.body))
+def _unwrapped(body: str | None) -> str:
+    """The body with queries that its client (Spring's) sent in Base64 as the queries that they are."""
+    if body is None:
+        return ""  # no JSON
+    return _WRAPPER.sub(_decoded, body) if '"wrapper"' in body else body or "{}"
 
 
 def _decoded(wrapper: re.Match[str]) -> str:
@@ -475,4 +463,4 @@ def _decoded(wrapper: re.Match[str]) -> str:
         query = base64.b64decode(wrapper[1], validate=True).decode()
     except ValueError:
         return wrapper[0]
-    return wrapper[0] if _object(query) is None else query
+    return query if is_object(query) else wrapper[0]

@@ -18,7 +18,10 @@ from esrally_ebs.workload.queries.dsl import MODULE_PARTS, PARTS, Walk
 from esrally_ebs.workload.queries.search import Reason
 
 MAX_DEPTH: Final = 60
+LIMIT: Final = "timeout"
 _MAX_SKELETONS: Final = 50_000
+_MAX_BODIES: Final = 20_000  # met last; of a dashboard's queries most are
+_MAX_BODY_CHARS: Final = 1_000
 _REST: Final = r'[^"\\]*+(?:"|(?:\\.[^"\\]*+)++")'  # of a string; possessive: nothing in it is tried twice
 _STRING: Final = f'"{_REST}'
 _BLANKS: Final = r"[ \t\r\n]*+"
@@ -55,8 +58,12 @@ class Shape:
     """What bodies of one shape have in common; ``reason`` says why they cannot be raced, if so."""
 
     reason: Reason | None
-    text: str  # canonical JSON with "?" for literals
-    label: str  # what it asks in a few words, fit for a name: "range-date_histogram"
+    text: str = ""  # canonical JSON with "?" for literals
+    label: str = ""  # what it asks in a few words, fit for a name: "range-date_histogram"
+    has_limit: bool = False  # of time
+
+
+_NO_OBJECT: Final = Shape(reason=Reason.BODY)
 
 
 class Shapes:
@@ -65,9 +72,20 @@ class Shapes:
     def __init__(self, *, modules: bool = True) -> None:
         self._modules = modules
         self._by_skeleton: dict[str, Shape] = {}
+        self._by_body: dict[str, Shape] = {}
 
     def of(self, body: str) -> Shape:
-        """The shape of a body that is a JSON object."""
+        """The shape of a body; its reason says so where that is no JSON object."""
+        shape = self._by_body.get(body)
+        if shape is None:
+            shape = self._of_skeleton(body) if is_object(body) else _NO_OBJECT
+            if len(self._by_body) >= _MAX_BODIES:
+                self._by_body.clear()
+            if len(body) <= _MAX_BODY_CHARS:
+                self._by_body[body] = shape
+        return shape
+
+    def _of_skeleton(self, body: str) -> Shape:
         skeleton = "\n".join(_RUN.findall(body))
         shape = self._by_skeleton.get(skeleton)
         if shape is None:
@@ -78,13 +96,14 @@ class Shapes:
 
     def _new(self, body: str) -> Shape:
         if depth(body) > MAX_DEPTH:
-            return Shape(reason=Reason.DEEP, text="", label="")
+            return Shape(reason=Reason.DEEP)
         walk = _Shaper()
         node = walk.body(orjson.loads(_RUN.sub(_without_literal, body)))
         text = orjson.dumps(node, option=orjson.OPT_SORT_KEYS)
         names = list(dict.fromkeys(name for name in (*walk.queries, *walk.aggregations) if name != "bool"))
         label = "-".join(re.sub(r"[^a-z0-9_]", "", name) for name in names[:4]) or "match_all"
-        return Shape(reason=self._reason(node, walk), text=text.decode(), label=label)
+        reason = self._reason(node, walk)
+        return Shape(reason=reason, text=text.decode(), label=label, has_limit=LIMIT in node)
 
     def _reason(self, node: dict[str, Any], walk: Walk) -> Reason | None:
         checks = (
@@ -116,6 +135,14 @@ class _Shaper(Walk):
     def _list(self, walked: list[Any]) -> list[Any]:
         # the points of a polygon, too, which are lists or objects of literals
         return walked[:1] if all(part == walked[0] for part in walked) else walked
+
+
+def is_object(text: str) -> bool:
+    """Whether a text is an object in JSON."""
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def depth(body: str) -> int:
