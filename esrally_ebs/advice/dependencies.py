@@ -164,8 +164,9 @@ def _last_done(ios: dict[str, Column], events_s: Column, follows: dict[int, int]
     done_s, reaction_s = ios["done_s"], _REACTION * ios["path_s"]
     needs = set()
     order = np.argsort(done_s)
+    before = np.searchsorted(done_s[order], events_s)
     for event in range(1, len(events_s)):
-        for io in order[: np.searchsorted(done_s[order], events_s[event])][::-1]:
+        for io in order[: before[event]][::-1]:
             gap_s = events_s[event] - done_s[io]
             if gap_s >= reaction_s[io]:
                 if io in continues and follows.get(io, -1) >= event:
