@@ -1,4 +1,4 @@
-"""Finds documents by their number in the shard, drawn from all: a page cache that has a part of them has any."""
+"""Finds documents by their number in the shard, each as likely as any other, whatever is in memory."""
 
 import random
 from pathlib import Path

@@ -83,9 +83,7 @@ def round_trip_s(port: int) -> float:
     return statistics.median(took[1:])  # the first one connects
 
 
-def _send(
-    method: str, port: int, path: str, timeout_s: float, body: Mapping[str, Any] | None = None
-) -> Any:  # noqa: ANN401 - JSON
+def _send(method: str, port: int, path: str, timeout_s: float, body: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
     connection = _connection(port, timeout_s)
     sent = None if body is None else json.dumps(body)
     try:

@@ -206,8 +206,8 @@ def _let_settle(node: Node) -> None:
 
     if not SYSTEM_CLOCK.wait_until(is_merged, limit_s=_MERGES_S, poll_s=_POLL_S):
         raise SetupError(
-            f"{node.data_dir}: still merging after {_MERGES_S / 60:.0f} minutes; have the track force-merge it "
-            "(or your own node), and wait for that"
+            f"{node.data_dir}: still merging after {_MERGES_S / 60:.0f} minutes; have the track (or your own "
+            "node) force-merge it, and wait for that"
         )
     # what such a merge was made of is there, too, until it is no longer searched and committed
     api.post(node.port, f"/_refresh?{_ALL_OPEN}", timeout_s=_TIMEOUT_S)

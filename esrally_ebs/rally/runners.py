@@ -101,7 +101,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         return {**result, "arm": block.arm, "cluster": block.cluster, **stamp}
 
     async def _begin(self, block: Block) -> None:
-        """Have a runner that knows when its task is over (wait-for-transform) not know it of the next arm's."""
+        """Have a runner that says when its task is over (wait-for-transform) not say it of the next arm's."""
         if block == self._block or getattr(self.inner, "completed", None) is None:
             return
         before = self.inner

@@ -251,10 +251,14 @@ class MachineSteps:
             self._check_page_cache(index)
             if self._plan.node.count > 1:  # before each arm indexes by itself, nothing lies anywhere
                 arms = self._route_equally(arms)
-            if self._plan.cache.mode == "steady":  # what copying left in memory, no node's limit counts
-                for node in (node for arm in arms for node in arm.nodes):
-                    self._root.evict(node.arm)
+            self._evict_copies(arms)
         return arms
+
+    def _evict_copies(self, arms: tuple[Arm, ...]) -> None:
+        """Have a steady cache filled by the nodes alone: no limit of theirs counts what copying left."""
+        if self._plan.cache.mode == "steady":
+            for node in (node for arm in arms for node in arm.nodes):
+                self._root.evict(node.arm)
 
     def _start(self, arm: Arm) -> Arm:
         """A node on each of an arm's volumes; they are one cluster."""

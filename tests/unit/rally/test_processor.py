@@ -53,11 +53,13 @@ def test_a_pipeline_that_was_asked_for_is_rallys_own(tmp_path: Path, pipeline: s
 
 @pytest.mark.parametrize(
     ("before_search", "is_own", "says"),
-    [(True, False, "runs once, to make"), (True, True, "runs not at all"), (False, False, "once on each arm")],
+    [
+        (True, False, "runs once, to make"),
+        (True, True, "runs not at all"),
+        (False, False, "once on each arm"),
+    ],
 )
-def test_what_becomes_of_a_task_that_may_search_is_said(
-    before_search: bool, is_own: bool, says: str
-) -> None:
+def test_what_becomes_of_a_task_that_may_search_is_said(before_search: bool, is_own: bool, says: str) -> None:
     task = rally_track.Task("recall", rally_track.Operation("recall", "knn-recall", params={}))
     assert says in processor._untold([task], before_search, is_own)
 

@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def test_the_benchmark_of_knees_asks_any_document_of_two_like_volumes(tmp_path: 
     folder = Path(__file__).parents[3] / "benchmarks" / "lookups"
     plan = load_plan(folder / "plan.toml")
     left, right = plan.arm
-    assert left.model_copy(update={"name": right.name}) == right
+    assert replace(left, name=right.name) == right
     cfg = configuration(tmp_path, pipeline="from-sources", plan=str(folder / "plan.toml"), set={})
     loaded = read_track(cfg, folder)
     schedule = loaded.default_challenge.schedule

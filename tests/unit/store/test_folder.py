@@ -34,16 +34,18 @@ def test_a_baseline_row_that_is_measured_again_replaces_the_first(folder: Sessio
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
-def test_sessions_that_a_user_may_not_see_are_not_said_to_be_none(folder: SessionFolder) -> None:
-    home = folder.path.parents[1]
-
+def test_sessions_that_a_user_may_not_see_are_not_said_to_be_none(
+    folder: SessionFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def seen() -> str:
         try:
-            return str(list_sessions(home))
+            return str(list_sessions(Path()))
         except PermissionError as error:
             return str(error.strerror)
 
-    home.chmod(0o700)
+    monkeypatch.chdir(folder.path.parents[1])  # what is above it is closed to others anyway
+    for path in (Path(), Path("sessions")):
+        path.chmod(0o711)
     assert as_user(NOBODY, seen) == "Permission denied"
 
 
