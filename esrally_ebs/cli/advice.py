@@ -315,7 +315,7 @@ def trace_command(
         str | None,
         typer.Option(metavar="PATH", help="A directory on the file system whose I/Os are recorded."),
     ] = None,
-    seconds: Annotated[int | None, typer.Option(metavar="N", help="For so long.", min=2, max=86400)] = None,
+    seconds: Annotated[float | None, typer.Option(metavar="N", help="For so long.", min=2, max=86400)] = None,
     pid: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="The node's process; default: all on the mount.")
     ] = None,
