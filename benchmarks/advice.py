@@ -1,19 +1,21 @@
 """What ``advise`` predicts, against races of twelve settings beside the recorded volume.
 
-    python benchmarks/advice.py go RESULTS PIECES [LOCK [ROUNDS]]  # the next so many pieces of the protocol
+    python benchmarks/advice.py go RESULTS PIECES [LOCK [ROUNDS [TRACK]]]  # so many pieces of the protocol
     python benchmarks/advice.py table RESULTS   # the errors of the predictions so far
     python benchmarks/advice.py beside RACE...  # predicted from the recorded volume's part of each
 
 The protocol's first piece is a session of gp3 3,000/125 with its trace, and predictions of all settings,
 which go into its folder with their hash; each other piece races three settings at once, by turns on one node.
 When a piece has ended, one line of JSON goes to the file of results; whatever ends the benchmark, the next
-call goes on from there. Each piece waits for a lock that others of this machine take, too.
+call goes on from there. Each piece waits for a lock that others of this machine take, too. ROUNDS and the
+folder of TRACK, one of ``SIZES``, are those of the first piece; another track than noaa-ebs tells p50 alone,
+without fio's replays.
 
 A race has 4 rounds, 192 requests on each volume, which suffice for medians. Of a p99 they do not: in virtual
 time, with computing that varies by a quarter, that alone varies by 7.0 % from race to race (sigma), and its
 ratio to today's by 10.2 %, as much as was seen; of 640 requests by 4.2 and 5.8, of 1,280 by 3.0 and 4.2, of
-1,920 by 2.2 and 3.2 % (``advice_problems.py noise``). So 27 ROUNDS, 1,296 requests, are to tell p99; they are
-those of the first piece. No number of them makes tau 0.95: seven settings have nearly the same p99.
+1,920 by 2.2 and 3.2 % (``advice_problems.py noise``). So 27 ROUNDS, 1,296 requests, are to tell p99. No
+number of them makes tau 0.95: seven settings have nearly the same p99.
 """
 
 import hashlib
@@ -32,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from races import append, be_called, in_turn, lines_of, race
+from races import TRACK, append, be_called, in_turn, lines_of, race
 from scipy.stats import kendalltau
 
 from esrally_ebs.advice.dependencies import thread_of
@@ -50,7 +52,11 @@ from esrally_ebs.volumes.virtual.replay import Thread, replay
 TODAY = VolumeSpec(
     name="today", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=125 * MIB
 )
-SIZE = (200_000, 6)  # documents, iterations
+SIZES = {  # by track: documents, iterations (48 requests a round), and what else its plan has
+    "noaa-ebs": (200_000, 6, ""),
+    "logs-ebs": (300_000, 8, ""),
+    "lookups": (12_000, 48, 'node = {params = {readahead = "4k"}}'),
+}
 ROUNDS = 4  # of a race
 APART = 0.04  # settings that are predicted nearer to one another no race of this size puts in order
 FILE = "predictions.json"
@@ -86,20 +92,20 @@ REPLAYED = 768  # requests that fio replays: 16 rounds, at the pace of the recor
 BETWEEN_S = 1.0  # at most between two of them
 
 
-def raced_as(name: str, arms: list[VolumeSpec], rounds: int) -> str:
+def raced_as(name: str, arms: list[VolumeSpec], rounds: int, track: Path) -> str:
     """The id of a new session; also of one that its checks refuse, which is said.
 
     Of fewer arms more rounds, so that the node, which becomes faster meanwhile, serves as many requests.
     """
-    documents, iterations = SIZE
+    documents, iterations, more = SIZES[track.name]
     rounds *= (1 + len(GROUPS[0])) // len(arms)
-    lines = ["trace = true", f"dataset = {{documents = {documents}}}"]
+    lines = ["trace = true", f"dataset = {{documents = {documents}}}", more]
     lines += [f'race = {{challenge = "search-only", iterations = {iterations}, warmup_iterations = 10}}']
     lines += [f'design = {{rounds = {rounds}, nodes = "one"}}']
     session = str(uuid.uuid4())
     with plan_file(name, lines, arms) as plan:
         try:
-            race(f"--race-id={session}", f"--track-params={json.dumps({'plan': plan})}")
+            race(f"--race-id={session}", f"--track-params={json.dumps({'plan': plan})}", track=track)
         except RuntimeError:
             if load_session(find_session(home(), session)).state != State.COMPLETE:
                 raise
@@ -245,28 +251,31 @@ def predictions(name: str, sha256: str) -> Predictions:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-def piece(done: Sequence[Mapping[str, Any]], rounds: int) -> Mapping[str, Any]:
-    """Do the next piece of the protocol; its races have as many rounds as the first one says."""
+def piece(done: Sequence[Mapping[str, Any]], rounds: int, track: Path) -> Mapping[str, Any]:
+    """Do the next piece of the protocol; races have the rounds, and the track, that the first one says."""
     began = os.getloadavg()
     if not done:
-        session = raced_as("advice-record", [TODAY], rounds)
-        return {"recorded": session, "sha256": predict(session), "load": began, "rounds": rounds}
+        session = raced_as("advice-record", [TODAY], rounds, track)
+        said = {"load": began, "rounds": rounds, "track": str(track)}
+        return {"recorded": session, "sha256": predict(session), **said}
     specs = [replace(SETTINGS[name], name=name) for name in GROUPS[len(done) - 1]]
-    session = raced_as("advice-race", [TODAY, *specs], done[0].get("rounds", ROUNDS))
-    return {
-        "race": session,
-        "fio_s": fio_longer(raced(done[0]["recorded"])[TODAY.name], specs),
-        "load": began,
-    }
+    track = Path(done[0].get("track", TRACK))
+    session = raced_as("advice-race", [TODAY, *specs], done[0].get("rounds", ROUNDS), track)
+    line: dict[str, Any] = {"race": session, "load": began}
+    if track.name == TRACK.name:
+        line["fio_s"] = fio_longer(raced(done[0]["recorded"])[TODAY.name], specs)
+    return line
 
 
-def go(results: Path, pieces: int, lock: str = os.devnull, rounds: str = str(ROUNDS)) -> None:
+def go(
+    results: Path, pieces: int, lock: str = os.devnull, rounds: str = str(ROUNDS), track: str = str(TRACK)
+) -> None:
     """So many pieces more, as long as one is left: a recording with its predictions' hash, then races."""
     for _ in range(pieces):
         if len(done := lines_of(results)) > len(GROUPS):
             return
         with in_turn(Path(lock)):
-            line = piece(done, int(rounds))
+            line = piece(done, int(rounds), Path(track).resolve())
         append(results, line)
 
 
@@ -353,7 +362,7 @@ def main() -> None:
     """Do what the first word says."""
     be_called("advice")
     match sys.argv[1:]:
-        case ["go", results, pieces, *more] if pieces.isdecimal() and len(more) < 3:
+        case ["go", results, pieces, *more] if pieces.isdecimal() and len(more) < 4:
             go(Path(results), int(pieces), *more)
         case ["table", results] if len(lines := lines_of(Path(results))) > 1:
             table(lines[1:], lines[0])
