@@ -1,6 +1,6 @@
 """Whether what ``advise`` recommends keeps the bound, and how dear it is, in problems drawn by chance.
 
-    python benchmarks/advice_problems.py [PROBLEMS] [SEED]
+    python benchmarks/advice_problems.py [PROBLEMS [SEED [ROUNDS]]]
     python benchmarks/advice_problems.py graphs [PROBLEMS]  # requests as understood against as they are
     python benchmarks/advice_problems.py noise [VARIES]     # how a p99 varies, by requests on each volume
 
@@ -273,8 +273,8 @@ def cheapest_usd(most: float, keeps: Callable[[VolumeSpec], bool], prices: cost.
     return most
 
 
-def problem(number: int, seed: int) -> Answer:
-    """Draw it, advise, and hold the advice against what is true."""
+def problem(number: int, seed: int, rounds: int = ROUNDS) -> Answer:
+    """Draw it, advise from so many rounds, and hold the advice against what is true."""
     draw = np.random.default_rng([seed, number])
     tasks, pace = mix(draw)
     percentile = int(draw.choice(PERCENTILES))
@@ -293,6 +293,9 @@ def problem(number: int, seed: int) -> Answer:
     times_s = [seconds for _, seconds in truth.values()]
     ends_s = [min(times_s), 1.25 * float(np.percentile(of.latency_s, percentile))]
     bound = Bound(percentile=percentile, seconds=float(np.exp(draw.uniform(*np.log(ends_s)))))
+    if rounds != ROUNDS:  # of the same problem
+        again = np.random.default_rng([seed, number, rounds])
+        of = recorded(requests_of(tasks, rounds, again, **pace))
     predictor = Predictor(of, thread_of(of))
     try:
         advice = advise(predictor, TODAY, bound, region=REGION)
@@ -332,7 +335,8 @@ def main() -> None:
         return
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 17
-    answers = [problem(number, seed) for number in range(count)]
+    rounds = int(sys.argv[3]) if len(sys.argv) > 3 else ROUNDS
+    answers = [problem(number, seed, rounds) for number in range(count)]
     for answer in answers:
         if answer.refused:
             print("no advice:", answer.refused)
