@@ -27,7 +27,7 @@ _SIZES_GIB = (125, 334, 500, 1000, 2000, 5334, 12_800)  # where IOPS or throughp
 _UNITS = {"iops": 1, "throughput_bytes_per_s": MIB, "size_bytes": GIB}  # AWS sells whole ones
 _NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")
 _MOST_USED = 2.0**62  # a log may say any number
-_DEARER = 0.05  # what is advised costs at most so much more than the cheapest that keeps the bound
+_DEARER = 0.02  # what is advised costs at most so much more than the cheapest that keeps the bound
 _STEP = 0.01  # a p99 that is better by less is no reason to pay more
 
 
