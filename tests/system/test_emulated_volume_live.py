@@ -20,7 +20,7 @@ from emulated_arms import GIB, MIB, control_of, daemon_of, fio_at_the_limits, la
 from leftovers import leftovers
 
 from esrally_ebs.cli import main
-from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import mount_at
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, run
 from esrally_ebs.model import Volume
@@ -145,13 +145,6 @@ def test_a_dead_volume_of_another_is_not_in_the_way_of_a_stripe_and_stays(arms: 
         assert mount_at(other.mount) is not None
     finally:
         volumes.detach(arms / "other")
-
-
-@pytest.mark.beside
-def test_what_the_kernel_cannot_stripe_with_is_one_line(arms: Path) -> None:
-    with pytest.raises((SetupError, PlanError), match=r"md.*use striped_by = 'device'"):
-        volumes.attach(spec_of(stripes=2, striped_by="md"), arms / "a")
-    assert not (arms / "a").exists()
 
 
 def test_the_volumes_of_an_instance_share_its_limit_across_daemons(arms: Path) -> None:

@@ -18,7 +18,7 @@ import psutil
 
 from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import describe, mount_at, mounts
 from esrally_ebs.machine.private import private_directory, require_unchangeable
 from esrally_ebs.machine.processes import is_root, run
@@ -37,12 +37,7 @@ from esrally_ebs.volumes.emulated.release import (
 )
 from esrally_ebs.volumes.record import Record, write_record
 
-# What shows that the kernel has it: a file, and a word in it.
-_IN_KERNEL = {
-    "btrfs": (Path("/proc/filesystems"), "btrfs"),
-    "md": (Path("/proc/mdstat"), "Personalities"),
-    "lvm": (Path("/proc/devices"), "device-mapper"),
-}
+_FILE_SYSTEMS = Path("/proc/filesystems")  # that the kernel has
 # Its first argument is the number of mounts to take away, the mounts follow, then the command.
 _WITHOUT_MOUNTS = 'n=$1; shift; while [ "$n" -gt 0 ]; do umount --lazy "$1"; shift; n=$((n - 1)); done; "$@"'
 
@@ -59,19 +54,12 @@ _LAUNCH = (
 )
 
 
-def check_striping(spec: VolumeSpec) -> None:
-    """Raise SetupError when the kernel or its tool is missing, PlanError for what only real volumes can."""
-    how = spec.striped_by
-    file, word = _IN_KERNEL[how]
-    if not file.exists() or word not in file.read_text():
+def _require_btrfs(spec: VolumeSpec) -> None:
+    """Raise SetupError when the kernel or its tool is missing; plans name no other way to stripe."""
+    if "btrfs" not in _FILE_SYSTEMS.read_text():
         raise SetupError(
-            f"volume '{spec.name}': this kernel has no {how} ({word!r} is not in {file});"
+            f"volume '{spec.name}': this kernel has no btrfs ('btrfs' is not in {_FILE_SYSTEMS});"
             " use striped_by = 'device'"
-        )
-    if how != "btrfs":
-        raise PlanError(
-            f"volume '{spec.name}': emulated volumes are not striped by {how}; use striped_by = 'device' or"
-            " 'btrfs', or make the array yourself and give its mount"
         )
     if shutil.which("mkfs.btrfs") is None:
         raise SetupError(f"volume '{spec.name}': mkfs.btrfs is missing; run 'apt-get install btrfs-progs'")
@@ -164,7 +152,7 @@ def _attach_device(
 
 def _attach_striped(spec: VolumeSpec, directory: Path, backing: Path | None) -> Volume:
     """As many devices as stripes, and a file system of the kernel's over all of them."""
-    check_striping(spec)
+    _require_btrfs(spec)
     if backing is not None:
         raise SetupError(
             f"volume '{spec.name}': an image cannot be striped by {spec.striped_by};"
