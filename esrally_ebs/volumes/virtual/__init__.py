@@ -118,7 +118,7 @@ class VolumeJob:
 
     volume: SimulatedVolume
     job: BaselineJob
-    reads: int | None = None
+    reads: int | None = None  # how many of a mix's I/Os are reads; None = tossed
     untouched: bool = False
 
 
@@ -147,7 +147,6 @@ def run_together(tasks: Sequence[VolumeJob], *, compiled: bool | None = None, se
     if compiled is None:
         compiled = most_ios > _MANY_IOS
     convert = arrays if compiled else lists
-    drawn = [Drawn(job=task.job, arm=task.volume.spec.name, reads=task.reads) for task in tasks]
     devices = devices_of([volume.model for volume in volumes])
     split = max(requests_of(devices, volumes.index(task.volume), task.job.bs) for task in tasks)
     buckets = convert(joined([*(volume.buckets for volume in volumes), instance.buckets], instance.clock_s))
@@ -157,7 +156,7 @@ def run_together(tasks: Sequence[VolumeJob], *, compiled: bool | None = None, se
     simulation = Simulation(
         volumes=Volumes(buckets, convert(devices), Host(len(instance.limits), BETWEEN_S, AGAIN)),
         load=convert(load),
-        draws=convert(draws_of(drawn, volumes[0].seed, most_ios, most_ios * split)),
+        draws=convert(_draws_of(tasks, volumes[0].seed, most_ios, most_ios * split)),
         tally=tally,
         state=convert(beginning(devices, load)),
     )
@@ -217,15 +216,6 @@ def _compiled() -> Kernel:
     return machine_code.compiled()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """Whose chance it is: latencies are drawn per arm and job, the coin of a mix per job alone."""
-
-    job: BaselineJob
-    arm: str
-    reads: int | None  # how many of a mix's I/Os are reads; None = tossed
-
-
 def groups(jobs: Iterable[BaselineJob]) -> list[list[BaselineJob]]:
     """Jobs that run together: one without ``stonewall`` begins with the one before it."""
     together: list[list[BaselineJob]] = []
@@ -255,13 +245,15 @@ def load_of(jobs: Sequence[BaselineJob], devices: Sequence[int]) -> FioJobs:
     )
 
 
-def draws_of(drawn: Sequence[Drawn], seed: int, most_ios: float, requests: float) -> RandomDraws:
+def _draws_of(tasks: Sequence[VolumeJob], seed: int, most_ios: float, requests: float) -> RandomDraws:
     """Chance for jobs that begin together and do no more than ``most_ios``, and these of as many requests, as
     arrays; the same seed gives the same.
+
+    Latencies are drawn per arm and job, the coin of a mix per job alone.
     """
-    first = drawn[0]
-    latencies = _generator(seed, first.arm, first.job.name)
-    writes = [_directions(of, seed) for of in drawn]
+    first = tasks[0]
+    latencies = _generator(seed, first.volume.spec.name, first.job.name)
+    writes = [_directions(task, seed) for task in tasks]
     counts = [len(directions) for directions in writes]
     columns: Sequence[Any] = (
         latencies.standard_normal(int(min(_POOL, requests))),
@@ -288,15 +280,15 @@ def ios_of(job: BaselineJob) -> int:
     return job.numjobs * (job.size // job.bs) if job.runtime is None else _ENDLESS
 
 
-def _directions(of: Drawn, seed: int) -> Any:  # noqa: ANN401 - a numpy array
-    job = of.job
+def _directions(task: VolumeJob, seed: int) -> Any:  # noqa: ANN401 - a numpy array
+    job = task.job
     if not job.is_mix:
         return np.array(["write" in job.rw])
     # fio tosses its coin alike in every run, so all arms get the same reads and writes.
     coin = _generator(seed, job.name)
-    if of.reads is None:
+    if task.reads is None:
         return coin.random(min(_POOL - 1, ios_of(job))) >= job.rwmixread / 100
-    return coin.permutation(np.arange(ios_of(job)) >= of.reads)
+    return coin.permutation(np.arange(ios_of(job)) >= task.reads)
 
 
 def _generator(seed: int, *of: str) -> np.random.Generator:
