@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ import elasticsearch
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.private import private_directory
-from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
-from esrally_ebs.node.dataset import Dataset, NodeServer
+from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
+from esrally_ebs.node.dataset import Dataset, NodeServer, made_whole
 from esrally_ebs.store.encoding import parse_sealed, seal
-from esrally_ebs.store.files import sync_folder
 
 ALL_ARMS = "all_arms"  # in place of an arm's name, which has no underscore
 _FORMAT = 1
@@ -63,26 +61,10 @@ def prepare(dataset: Dataset, arms: Sequence[str], *, server: NodeServer, sessio
         private_directory(path)
     record = path / _RECORD
     if not record.is_file():
-        with _unfinished(path, session) as new:
+        with made_whole(path, session) as new:
             uuids = _make(dataset, arms, new, server)
             (new / _RECORD).write_text(seal(json.dumps(uuids)))
     return Copies(data=path / "elasticsearch", uuids=parse_sealed(record.read_text(), str(record)))
-
-
-@contextmanager
-def _unfinished(path: Path, session: str) -> Iterator[Path]:
-    """A folder that becomes ``path`` when the block ends, and goes when it fails."""
-    new = path.with_name(f"{path.name}.{short_name(session)}.unfinished")
-    try:
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(mode=0o700)
-        yield new
-        shutil.rmtree(path, ignore_errors=True)
-        sync_folder(new, {})
-        new.rename(path)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        raise
 
 
 def _make(dataset: Dataset, arms: Sequence[str], new: Path, server: NodeServer) -> dict[str, dict[str, str]]:

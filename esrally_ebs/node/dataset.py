@@ -6,8 +6,8 @@ Takes a source and a way to start a node, gives a data directory in the cache, k
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -145,12 +145,9 @@ def ensure(
         return existing
     shutil.rmtree(path, ignore_errors=True)  # what lost the record of what it is
     _require_room(home, source)
-    unfinished = unfinished_folder(home, key, session)
-    shutil.rmtree(unfinished, ignore_errors=True)
-    folders = _folders(unfinished, nodes_per_arm)
-    places = [folder / "elasticsearch" for folder in folders]
-    try:
-        unfinished.mkdir(parents=True, mode=0o700)
+    with made_whole(path, session) as unfinished:
+        folders = _folders(unfinished, nodes_per_arm)
+        places = [folder / "elasticsearch" for folder in folders]
         for folder in folders:
             folder.mkdir(mode=0o700, exist_ok=True)
         say(f"Making the index of {source.label} once; later sessions copy the result")
@@ -167,11 +164,6 @@ def ensure(
             hash=content_hash(*places),
         )
         (unfinished / RECORD).write_text(dataset.sealed())
-        sync_folder(unfinished, {})  # a power cut leaves it whole or unfinished
-        unfinished.rename(path)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
     return dataset
 
 
@@ -288,6 +280,22 @@ def _plain_directories(folders: Sequence[Path]) -> list[Volume]:
 def unfinished_folder(home: Path, key: str, session: str) -> Path:
     """Where a session makes what it will keep by that key; taking the session down removes it."""
     return home / "datasets" / f"{key}.{short_name(session)}.unfinished"
+
+
+@contextmanager
+def made_whole(path: Path, session: str) -> Iterator[Path]:
+    """A folder that becomes ``path``, of a home, when the block ends, and goes when it fails."""
+    new = unfinished_folder(path.parents[1], path.name, session)
+    try:
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True, mode=0o700)
+        yield new
+        shutil.rmtree(path, ignore_errors=True)
+        sync_folder(new, {})  # a power cut leaves it whole or unfinished
+        new.rename(path)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
 
 
 def cached(home: Path, key: str) -> Dataset | None:
