@@ -82,17 +82,14 @@ class History:
         created = self.done(f"create/{member}")
         return created is not None and created["VolumeId"] != volume_id
 
-    def ids(self, prefix: str, name: str) -> list[str]:
-        """The values of one field of the outcomes of all steps ``prefix/...``, e.g. all VolumeIds."""
-        outcomes = [e for e in self.entries if e.state == "done" and e.key.startswith(f"{prefix}/")]
-        return list(dict.fromkeys(str(entry.fields[name]) for entry in outcomes))
-
     @property
     def resources(self) -> list[str]:
         """What the arm got: ids of volumes or of a file system, or serials of the instance's disks."""
         if self.goal.sort == "instance-store":
             return list((self.done("claim") or {}).get("serials", ()))
-        return self.ids("create", "VolumeId" if self.goal.sort == "ebs" else "FileSystemId")
+        name = "VolumeId" if self.goal.sort == "ebs" else "FileSystemId"
+        created = (e for e in self.entries if e.state == "done" and e.key.startswith("create/"))
+        return list(dict.fromkeys(str(entry.fields[name]) for entry in created))
 
     def left(self) -> list[str]:
         """The volumes or the file system that were created and, as far as is known, not deleted."""
