@@ -76,10 +76,13 @@ class PriceList:
         return self._included[type_]
 
 
-def read_prices(path: str | None) -> PriceList:
-    """Our list, with the rates of the user's file instead of ours where it has any."""
-    ours = _ours()
-    if path is None:
+def price_list(path: str | None = None) -> PriceList:
+    """Our prices under those of the user's file: ``path``, or what ESRALLY_EBS_PRICES names.
+
+    Raises PlanError, naming file and key, when the file cannot be read or is not a price list.
+    """
+    ours, path = _ours(), path or os.environ.get(PRICES_VARIABLE)
+    if not path:
         return ours
     try:
         file = Path(path).expanduser()
@@ -269,14 +272,6 @@ def of_arms(
     return tuple(
         _arm_cost(spec, region, (usage or {}).get(spec.name, NO_USAGE), prices, on) for spec in specs
     )
-
-
-def price_list(path: str | None = None) -> PriceList:
-    """Our prices under those of the user's file: ``path``, or what ESRALLY_EBS_PRICES names.
-
-    Raises PlanError, naming file and key, when the file cannot be read or is not a price list.
-    """
-    return read_prices(path or os.environ.get(PRICES_VARIABLE) or None)
 
 
 def sustained(spec: VolumeSpec) -> tuple[float | None, float | None]:

@@ -30,7 +30,7 @@ from esrally_ebs.advice.usage import parse_usage
 from esrally_ebs.advice.usage_tables import build_usage
 from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.aws.ebs_statistics import COUNTERS, PAGE_BYTES, parse_log_page, parse_stats_json
-from esrally_ebs.catalog.cost import read_prices
+from esrally_ebs.catalog.cost import price_list
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.procfs import (
@@ -332,7 +332,7 @@ KINDS: Mapping[str, Try] = {
     "prices": of_file(
         lambda: [PRICES.read_bytes()],
         "prices.json",
-        lambda path: read_prices(str(path)),
+        lambda path: price_list(str(path)),
     ),
     "session": session,
     "fio": of_bytes(lambda: [path.read_bytes() for path in FIO], decoded(parse_fio)),

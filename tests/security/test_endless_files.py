@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs.catalog.cost import read_prices
+from esrally_ebs.catalog.cost import price_list
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError
 
@@ -35,4 +35,4 @@ def test_prices_that_are_no_file_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", "/dev/tty", str(tmp_path / "pipe")):
         with pytest.raises(PlanError, match=f"{path}: prices cannot be read: that is no file"):
-            read_prices(path)
+            price_list(path)
