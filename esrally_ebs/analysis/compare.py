@@ -245,10 +245,10 @@ def _of_task(
     enough = len(shared) >= MIN_ROUNDS and not _is_lopsided(times_a, times_b)
     enough = enough and (not starts or len(measured) >= MIN_STARTS)
     if enough and all(float(t.min()) > 0 for t in (*times_a, *times_b)):
-        pair = _pair(of_a, of_b, shared, off_by)
+        pair = pair_of(of_a, of_b, shared, off_by)
         pairs = (pair,)
         if starts:
-            parts = [_pair(of_a, of_b, rounds, off_by) for rounds in measured]
+            parts = [pair_of(of_a, of_b, rounds, off_by) for rounds in measured]
             percentiles = tuple(_over_starts(q, parts, confidence) for q in PERCENTILES)
         else:
             percentiles = tuple(_percentile(q, pair, confidence) for q in PERCENTILES)
@@ -275,9 +275,10 @@ def _of_task(
     return _Question(comparison, pairs, percentiles[0].starts, shared)
 
 
-def _pair(
+def pair_of(
     of_a: Mapping[int, Floats], of_b: Mapping[int, Floats], rounds: Sequence[int], off: float = 0.0
 ) -> Pair:
+    """Two arms on one task in these rounds, which both have; ``off`` as in ``Pair``."""
     return Pair(ArmTimes([of_a[r] for r in rounds]), ArmTimes([of_b[r] for r in rounds]), off)
 
 
@@ -414,8 +415,8 @@ def _of_all_tasks(
             mean, pair = task.mean, task.pairs[0]
         else:
             of_a, of_b = (blocks[task.about.task, arm] for arm in arms)
-            pair = _pair(of_a, of_b, rounds)
-            parts = [_pair(of_a, of_b, own) for own in measured]
+            pair = pair_of(of_a, of_b, rounds)
+            parts = [pair_of(of_a, of_b, own) for own in measured]
             mean = _over_starts(PERCENTILES[0], parts, None).starts if starts else None
         values = pair.log_ratios(PERCENTILES[0]) if mean is None else mean.values
         if values is None:

@@ -14,9 +14,9 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from esrally_ebs.analysis.compare import Comparison, PercentileComparison, compare
+from esrally_ebs.analysis.compare import Comparison, PercentileComparison, compare, pair_of
 from esrally_ebs.analysis.multiplicity import holm
-from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, below, rarest
+from esrally_ebs.analysis.rounds import Estimate, Pair, below, rarest
 from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, Blocks, fio_blocks, shared_rounds
 from esrally_ebs.errors import PlanError
 
@@ -184,8 +184,7 @@ def _p_values(
 
 def _pair(comparison: Comparison, blocks: Blocks) -> Pair:
     a, b = blocks[comparison.task, comparison.a], blocks[comparison.task, comparison.b]
-    shared = shared_rounds(a, b)
-    return Pair(ArmTimes([a[r] for r in shared]), ArmTimes([b[r] for r in shared]), comparison.off)
+    return pair_of(a, b, shared_rounds(a, b), comparison.off)
 
 
 def _outcome(p_below: float, p_above: float, alpha: float) -> Outcome:
