@@ -4,7 +4,6 @@ Source: include/uapi/linux/fuse.h, protocol 7.36. The kernel of the other side i
 and all machines that EBS exists for are little-endian.
 """
 
-import errno
 import stat
 import struct
 from enum import IntEnum
@@ -66,11 +65,6 @@ FALLOC_ZERO_RANGE = 0x10
 def reply(unique: int, payload: bytes = b"", error: int = 0) -> bytes:
     """A whole reply; ``error`` is a positive errno."""
     return REPLY.pack(REPLY.size + len(payload), -error, unique) + payload
-
-
-def refusal(unique: int) -> bytes:
-    """The reply to a request that this file does not serve; the kernel does without."""
-    return reply(unique, error=errno.ENOSYS)
 
 
 def init_payload(request: bytes | memoryview) -> bytes:

@@ -330,8 +330,8 @@ class Server:
             case fuse.Opcode.DESTROY:
                 self._channel.send(fuse.reply(unique))
                 self._stopping = True
-            case _:
-                self._channel.send(fuse.refusal(unique))
+            case _:  # the kernel does without
+                self._channel.send(fuse.reply(unique, error=errno.ENOSYS))
 
     def _hasten(self, unique: int) -> None:
         """The caller was interrupted: answer its request at once, as what was asked for is done anyway."""
