@@ -46,7 +46,7 @@ from esrally_ebs.workload.queries import replay
 from esrally_ebs.workload.queries.output import TRACK_PY
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_runners() -> Any:  # noqa: ANN401 - a fixture
     known = vars(runner)["__RUNNERS"]
     before = dict(known)
@@ -83,7 +83,6 @@ def is_on_arm(operation: str) -> bool:
     return isinstance(runner.unwrap(runner.runner_for(operation)), OnArm)
 
 
-@pytest.mark.usefixtures("no_runners")
 def test_runners_of_rally_and_of_the_track_go_to_the_arm_whenever_they_are_registered() -> None:
     runner.register_default_runners()
     registry = Registry()
@@ -97,7 +96,6 @@ def test_runners_of_rally_and_of_the_track_go_to_the_arm_whenever_they_are_regis
     assert not is_on_arm("fio-baseline")
 
 
-@pytest.mark.usefixtures("no_runners")
 def test_in_plain_rally_a_tracks_own_runner_has_all_clusters() -> None:
     class Both(runner.Runner):  # type: ignore[misc]
         multi_cluster = True
@@ -112,7 +110,6 @@ def test_in_plain_rally_a_tracks_own_runner_has_all_clusters() -> None:
     assert result == {"clusters": ["default", "other"]}
 
 
-@pytest.mark.usefixtures("no_runners")
 def test_a_worker_registers_what_the_process_that_it_is_forked_from_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -405,7 +402,6 @@ SEARCH = {"operation-type": "search", "body": {}}
         ({"index": None}, "", "", r"task q \(search\): 'index' or 'data-stream' is mandatory .*; mend the"),
     ],
 )
-@pytest.mark.usefixtures("no_runners")
 def test_what_rally_would_refuse_when_nodes_run_is_refused_before(
     tmp_path: Path, more: dict[str, Any], key: str, value: str, line: str
 ) -> None:
@@ -423,7 +419,7 @@ def test_what_rally_would_refuse_when_nodes_run_is_refused_before(
 DAY = ("morning", "evening")
 
 
-@pytest.mark.usefixtures("no_runners", "rally")
+@pytest.mark.usefixtures("rally")
 def test_a_log_with_fewer_requests_than_rounds_is_refused_before_anything_starts(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
     operation = {"name": "log", "operation-type": "search", "param-source": replay.PARAM_SOURCE}
@@ -436,7 +432,6 @@ def test_a_log_with_fewer_requests_than_rounds_is_refused_before_anything_starts
         pack.on_after_load_track(track)
 
 
-@pytest.mark.usefixtures("no_runners")
 def test_a_filter_that_leaves_no_task_is_one_line(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
     cfg.add(config.Scope.benchmark, "track", "include.tasks", ["serach"])
@@ -446,7 +441,6 @@ def test_a_filter_that_leaves_no_task_is_one_line(tmp_path: Path) -> None:
         require_raceable(cfg, track)
 
 
-@pytest.mark.usefixtures("no_runners")
 def test_what_the_tracks_own_code_cannot_make_yet_is_left_for_later(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
     operation = {"operation-type": "own", "param-source": "from-file"}
@@ -533,7 +527,7 @@ def test_what_is_indexed_first_leaves_other_documents_for_rally_to_prepare(tmp_p
     assert files == ["old.json", "new.json"]
 
 
-@pytest.mark.usefixtures("no_runners", "rally")
+@pytest.mark.usefixtures("rally")
 def test_parallel_tasks_that_are_all_left_out_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -784,7 +778,6 @@ NOBODY = replace(node_of(1), port=1)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
-@pytest.mark.usefixtures("no_runners")
 @pytest.mark.parametrize(("clients", "order"), [({"clients": 1}, "slow fast "), ({}, "fast slow ")])
 def test_a_parallel_element_has_no_more_clients_than_it_says(
     tmp_path: Path, clients: dict[str, int], order: str
@@ -816,7 +809,6 @@ def register(registry):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
-@pytest.mark.usefixtures("no_runners")
 @pytest.mark.parametrize(
     "operation",
     [
@@ -851,7 +843,6 @@ def register(registry):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
-@pytest.mark.usefixtures("no_runners")
 def test_policies_that_a_track_makes_end_with_its_indexing(tmp_path: Path) -> None:
     asked: list[str] = []
 
@@ -873,7 +864,6 @@ def test_policies_that_a_track_makes_end_with_its_indexing(tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
-@pytest.mark.usefixtures("no_runners")
 def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
     source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "sleep", "duration": 60}})
@@ -885,7 +875,6 @@ def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
-@pytest.mark.usefixtures("no_runners")
 def test_a_task_that_fails_is_one_line_with_the_track(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
     source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "refresh"}})
