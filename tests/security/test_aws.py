@@ -170,14 +170,6 @@ def test_a_volume_that_we_made_from_a_snapshot_is_ours_and_a_copy_of_another_is_
     assert orphaned(world, tmp_path).arms == []
 
 
-def test_what_an_instance_left_that_is_no_more_is_deleted_only_when_that_is_meant(tmp_path: Path) -> None:
-    world = forgotten(tmp_path, instance="i-gone")
-    left = orphaned(world, tmp_path)
-    assert left.arms == []
-    assert "'esrally-ebs clean --dead-instances' deletes it" in left.notes[0]
-    assert len(orphaned(world, tmp_path, dead_instances=True).arms) == 1
-
-
 def test_an_instance_that_is_not_listed_yet_is_not_taken_for_dead(tmp_path: Path) -> None:
     world = forgotten(tmp_path, instance="i-new")
     left = orphaned(world, tmp_path, now_s=world.now, dead_instances=True)

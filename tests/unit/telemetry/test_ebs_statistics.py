@@ -55,12 +55,6 @@ def test_the_page_is_read_by_one_admin_command(device: Path) -> None:
     reader.close()
 
 
-def test_the_page_of_an_instance_store_is_read_too(device: Path) -> None:
-    reader = StatisticsReader(device, ioctl=answering(struct.pack("<II", 0xEC2C0D7E, 1) + PAGE[8:]))
-    assert reader.read().counters == dict(zip(COUNTERS, range(100, 111), strict=True))
-    reader.close()
-
-
 @pytest.mark.parametrize(
     ("there", "command"),
     [({"ebsnvme", "nvme"}, ["ebsnvme", "stats", "-j"]), ({"nvme"}, ["nvme", "amzn", "stats", "-o", "json"])],
