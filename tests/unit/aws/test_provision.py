@@ -53,12 +53,9 @@ def test_what_aws_cannot_make_is_refused_before_it_is_asked(wanted: VolumeSpec, 
 @pytest.mark.parametrize(
     ("wanted", "text"),
     [
-        (spec("gp2", iops=4000), "IOPS and throughput follow from the size"),
         (spec("gp3", iops=10**6), "1,000,000 IOPS is outside"),
-        (spec("io2"), "iops is missing"),
         (spec("magnetic", size_bytes=2048 * GIB), "2048 GiB is outside 1 to 1,024 GiB"),
         (spec("efs", iops=5), "operations follow from the mode; remove iops"),
-        (spec("efs", mode="provisioned"), "throughput is missing"),
     ],
 )
 def test_what_a_type_does_not_allow_is_refused_before_aws_is_asked(wanted: VolumeSpec, text: str) -> None:
