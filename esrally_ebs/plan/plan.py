@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from esrally_ebs.catalog.generations import type_aliases, volume_types
 from esrally_ebs.catalog.volume_types import model_for
@@ -114,6 +114,9 @@ class Plan(Section):
             yield is_few, f"{what} takes {rounds} rounds or more; set design.rounds"
         yield from self._conflicts_of_several()
         yield from self._conflicts_of_hosts()
+        yield from self._conflicts_of_names()
+        yield from self._conflicts_on_instances()
+        yield from self._conflicts_of_places()
 
     def _conflicts_of_several(self) -> Iterator[tuple[object, str]]:
         """Those of several starts, volumes or nodes."""
@@ -172,6 +175,50 @@ class Plan(Section):
         ):
             yield hosts and wrong, f"host: {what} is not done on other machines yet; remove it or the hosts"
 
+    def _conflicts_of_names(self) -> Iterator[tuple[object, str]]:
+        """The reference is an arm, and no two things of a kind have one name."""
+        reference, names = self.design.reference, [arm.name for arm in self.arm]
+        yield (
+            reference not in (None, *names, *self.types),
+            f"design.reference: no arm is named {reference!r}; write one of {', '.join(names)}",
+        )
+        for what, named in (("arm", self.arm), ("host", self.host), ("baseline", self.baseline)):
+            names = [each.name for each in named]
+            for number, name in enumerate(names):
+                text = f"{name!r} is used twice; give each {what} a name of its own"
+                yield name in names[:number], f"{what}.{number}.name: {text}"
+
+    def _conflicts_on_instances(self) -> Iterator[tuple[object, str]]:
+        """Arms on one instance have one host and one time scale."""
+        firsts: dict[str, VolumeSpec] = {}
+        for number, arm in enumerate(self.arm):
+            first = arm if arm.instance is None else firsts.setdefault(arm.instance, arm)
+            yield (
+                arm.all_hosts != first.all_hosts,
+                f"arm.{number}.instance: {arm.instance!r} is on host {', '.join(first.all_hosts)!r}; write "
+                f"'{arm.instance}#2' for another instance",
+            )
+            yield (
+                arm.time_scale != first.time_scale,
+                f"arm.{number}.time_scale: {arm.name!r} shares the limits of {arm.instance!r} with an arm of "
+                f"another; give both one, or write '{arm.instance}#2' for another instance",
+            )
+
+    def _conflicts_of_places(self) -> Iterator[tuple[object, str]]:
+        """Where mounts or hosts are given, there is one for each node, or volume, of the arm."""
+        several = self.design.volumes > 1
+        key, what = ("design.volumes", "volume") if several else ("node.count", "node")
+        count = self.design.volumes if several else self.node.count
+        for number, arm in enumerate(self.arm):
+            for given, one in ((arm.mounts, "mount"), (arm.hosts, "host")):
+                text = f"{len(given)} for {count} {what}s; give one {one} for each of {key}"
+                yield given and len(given) != count, f"arm.{number}.{one}s: {text}"
+            yield (
+                arm.mount is not None and (self.node.count > 1 or arm.mounts),
+                f"arm.{number}.mount: is of one {what}; with {key} = {count} write mounts = [...], one mount "
+                "for each",
+            )
+
     @property
     def types(self) -> dict[str, tuple[str, ...]]:
         """By type the names of its volumes, in a plan whose arms are ``design.volumes`` of each."""
@@ -212,16 +259,6 @@ class Plan(Section):
                 raise PlanError(f"one would be called {name!r}; give arms other names")
         return self.model_copy(update={"arm": tuple(arms)})
 
-    @model_validator(mode="after")
-    def _reference_is_an_arm(self) -> Self:
-        names = [arm.name for arm in self.arm]
-        if self.design.reference not in (None, *names, *self.types):
-            raise ValueError(
-                f"design.reference: no arm is named {self.design.reference!r}; "
-                f"write one of {', '.join(names)}"
-            )
-        return self
-
     @property
     def has_latency(self) -> bool:
         """Whether nothing of ours (evictions, requests to another arm) holds back requests that are due."""
@@ -238,56 +275,6 @@ class Plan(Section):
         if self.trace != "perturb" or not round_:
             return 1.0
         return _READ_LATENCIES[(round_ - 1) % len(_READ_LATENCIES)]
-
-    @model_validator(mode="after")
-    def _names_are_unique(self) -> Self:
-        for what, names in (
-            ("arm", [a.name for a in self.arm]),
-            ("host", [h.name for h in self.host]),
-            ("baseline", [b.name for b in self.baseline]),
-        ):
-            for number, name in enumerate(names):
-                if name in names[:number]:
-                    raise ValueError(
-                        f"{what}.{number}.name: {name!r} is used twice; give each {what} a name of its own"
-                    )
-        return self
-
-    @model_validator(mode="after")
-    def _an_instance_has_one_host_and_one_time(self) -> Self:
-        firsts: dict[str, VolumeSpec] = {}
-        for number, arm in enumerate(self.arm):
-            first = arm if arm.instance is None else firsts.setdefault(arm.instance, arm)
-            if arm.all_hosts != first.all_hosts:
-                raise ValueError(
-                    f"arm.{number}.instance: {arm.instance!r} is on host {', '.join(first.all_hosts)!r};"
-                    f" write '{arm.instance}#2' for another instance"
-                )
-            if arm.time_scale != first.time_scale:
-                raise ValueError(
-                    f"arm.{number}.time_scale: {arm.name!r} shares the limits of {arm.instance!r} with"
-                    f" an arm of another; give both one, or write '{arm.instance}#2' for another instance"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _each_node_has_a_mount_and_a_host(self) -> Self:
-        several = self.design.volumes > 1
-        key, what = ("design.volumes", "volume") if several else ("node.count", "node")
-        count = self.design.volumes if several else self.node.count
-        for number, arm in enumerate(self.arm):
-            for given, one in ((arm.mounts, "mount"), (arm.hosts, "host")):
-                if given and len(given) != count:
-                    raise ValueError(
-                        f"arm.{number}.{one}s: {len(given)} for {count} {what}s; give one {one} for each of "
-                        f"{key}"
-                    )
-            if arm.mount is not None and (self.node.count > 1 or arm.mounts):
-                raise ValueError(
-                    f"arm.{number}.mount: is of one {what}; with {key} = {count} write mounts = [...], "
-                    "one mount for each"
-                )
-        return self
 
     def node_names(self, arm: str) -> tuple[str, ...]:
         """What the nodes of an arm, and their volumes, are called: as the arm where it has one."""

@@ -198,17 +198,14 @@ class ModifyPlan(Section):
     throughput: Rate | None = Field(default=None, gt=0)
     passes: int = Field(default=3, ge=1, le=MAX_ROUNDS)  # before, and again after
 
-    @model_validator(mode="after")
-    def _is_in_whole_units_of_aws(self) -> Self:
+    def _conflicts(self) -> Iterator[tuple[object, str]]:
         for what, value, unit, name in (
             ("size", self.size, GIB, "GiB"),
             ("throughput", self.throughput, MIB, "MiB/s"),
         ):
-            if value is not None and value % unit:
-                raise ValueError(
-                    f"{what}: AWS counts in whole {name}; write for example '{-(-value // unit)}{name}'"
-                )
-        return self
+            whole = -(-(value or 0) // unit)
+            text = f"{what}: AWS counts in whole {name}; write for example '{whole}{name}'"
+            yield (value or 0) % unit, text
 
 
 class DesignPlan(Section):
