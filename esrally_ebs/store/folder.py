@@ -15,7 +15,16 @@ from esrally_ebs.model import BaselineRow, Check, Event, State, session_name
 from esrally_ebs.plan import Plan
 from esrally_ebs.store.encoding import BASELINE, TRACE, baseline_of, dump, dump_event, seal, to_table
 from esrally_ebs.store.files import append_line, cannot_write, locked, make_directory, write_text
-from esrally_ebs.store.parts import SCHEMAS, Growing, PartWriter, compact, read_parts, write_table, writer_for
+from esrally_ebs.store.parts import (
+    FLUSH_EVERY_S,
+    SCHEMAS,
+    TELEMETRY_FLUSH_EVERY_S,
+    Growing,
+    PartWriter,
+    compact,
+    read_parts,
+    write_table,
+)
 from esrally_ebs.store.reading import read_baseline, read_events, read_record, this_process
 from esrally_ebs.store.session import SessionRecord, changed, document_of
 
@@ -154,7 +163,9 @@ class SessionFolder:
         self, kind: Literal["samples", "telemetry"], row: Callable[[Any], Growing] = lambda row: row
     ) -> PartWriter:
         """A writer of rows of one kind for this process; ``row`` as in PartWriter."""
-        return writer_for(self.path / kind, kind, row)
+        make_directory(self.path / kind)
+        every_s = TELEMETRY_FLUSH_EVERY_S if kind == "telemetry" else FLUSH_EVERY_S
+        return PartWriter(self.path / kind, SCHEMAS[kind], row=row, flush_every_s=every_s)
 
     def write_trace(self, arm: str, ios: pa.Table, part: int = 0) -> None:
         """Keep a part of an arm's I/Os, a table of ``TRACE``, in place of that part as it was."""

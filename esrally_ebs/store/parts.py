@@ -30,7 +30,7 @@ from esrally_ebs.store.encoding import MAX_TIME, MAY_BE_MISSING, SAMPLES, TELEME
 from esrally_ebs.store.files import locked, make_directory, open_file, replacing
 
 FLUSH_EVERY_S = 1.0
-_TELEMETRY_FLUSH_EVERY_S = 2.0  # each takes a processor for 3 ms, and a row more comes every second
+TELEMETRY_FLUSH_EVERY_S = 2.0  # each takes a processor for 3 ms, and a row more comes every second
 _NICENESS = 10
 SCHEMAS = {"samples": SAMPLES, "telemetry": TELEMETRY}
 _REPLACES = b"esrally_ebs.replaces"
@@ -333,10 +333,3 @@ def _replaced_by(merged: Path) -> list[str]:
             return [name for name in names if _PART_NAME.fullmatch(name)]
     except BROKEN:
         return []
-
-
-def writer_for(folder: Path, kind: str, row: Callable[[Any], Growing] = lambda row: row) -> PartWriter:
-    """A writer for ``samples`` or ``telemetry``; ``row`` as in PartWriter."""
-    make_directory(folder)
-    flush_every_s = _TELEMETRY_FLUSH_EVERY_S if kind == "telemetry" else FLUSH_EVERY_S
-    return PartWriter(folder, SCHEMAS[kind], row=row, flush_every_s=flush_every_s)

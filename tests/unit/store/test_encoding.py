@@ -12,7 +12,7 @@ from small_plan import small_plan
 from stored import GP2, ROW, SAMPLE
 
 from esrally_ebs.model import Check, Event, Phase, Sample, State, TelemetryPoint
-from esrally_ebs.store import SessionFolder, list_sessions, load_session
+from esrally_ebs.store import PartWriter, SessionFolder, list_sessions, load_session
 from esrally_ebs.store.encoding import (
     MAX_TIME,
     SAMPLES,
@@ -20,7 +20,7 @@ from esrally_ebs.store.encoding import (
     dump_event,
     parse_event,
 )
-from esrally_ebs.store.parts import compact, read_parts, writer_for
+from esrally_ebs.store.parts import compact, read_parts
 
 names = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -66,7 +66,7 @@ def test_stored_samples_are_read_back_in_order_before_and_after_a_merge(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Sample]]
 ) -> None:
     folder = tmp_path_factory.mktemp("samples")
-    with writer_for(folder, "samples") as writer:
+    with PartWriter(folder, SAMPLES) as writer:
         for batch in batches:
             writer.add(batch)
             writer.flush()

@@ -17,11 +17,11 @@ from esrally_ebs.model import Sample
 from esrally_ebs.store import PartWriter, SessionFolder, load_session
 from esrally_ebs.store.encoding import SAMPLES, to_table
 from esrally_ebs.store.files import cannot_write
-from esrally_ebs.store.parts import compact, read_parts, write_table, writer_for
+from esrally_ebs.store.parts import compact, read_parts, write_table
 
 
 def test_a_merge_that_crashed_before_it_removed_the_parts_shows_no_row_twice(tmp_path: Path) -> None:
-    writer = writer_for(tmp_path, "samples")
+    writer = PartWriter(tmp_path, SAMPLES)
     for iteration in (1, 2):
         writer.add([replace(SAMPLE, iteration=iteration)])
         writer.flush()
@@ -38,7 +38,7 @@ def test_a_merge_that_crashed_before_it_removed_the_parts_shows_no_row_twice(tmp
 
 
 def test_parts_that_a_crashed_merge_left_go_although_there_is_nothing_to_merge(tmp_path: Path) -> None:
-    with writer_for(tmp_path, "samples") as writer:
+    with PartWriter(tmp_path, SAMPLES) as writer:
         for iteration in (1, 2):
             writer.add([replace(SAMPLE, iteration=iteration)])
             writer.flush()
@@ -71,7 +71,7 @@ def test_half_written_files_are_left_out_and_a_broken_part_is_named(tmp_path: Pa
 
 @pytest.mark.parametrize("broken", ["cut", "damaged", "lacking"])
 def test_a_merge_keeps_what_cannot_be_read_and_merges_the_rest(tmp_path: Path, broken: str) -> None:
-    writer = writer_for(tmp_path, "samples")
+    writer = PartWriter(tmp_path, SAMPLES)
     for iteration in (1, 2, 3):
         writer.add([replace(SAMPLE, iteration=iteration)])
         writer.flush()
@@ -93,7 +93,8 @@ def test_a_merge_keeps_what_cannot_be_read_and_merges_the_rest(tmp_path: Path, b
 
 def test_a_disk_that_is_full_gives_one_line_and_loses_no_row(tmp_path: Path) -> None:
     folder = tmp_path / "samples"
-    writer = writer_for(folder, "samples")
+    folder.mkdir()
+    writer = PartWriter(folder, SAMPLES)
 
     def write() -> None:
         writer.add([SAMPLE])  # raises if the thread has failed already
