@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esrally_ebs.checks.facts import Activity
+from esrally_ebs.checks.facts import Activity, bad, good, unknown
 from esrally_ebs.errors import FormatError
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
@@ -124,9 +124,7 @@ def check_processors(
     try:
         return judge([_stretch(read_text, ask, own_s) for _ in range(_PARTS)])
     except (FormatError, OSError) as error:
-        mend = "read /proc/stat where this runs"
-        text = f"could not tell: {error}; {mend}"
-        return Check(name=_NAME, ok=False, value="unknown", text=text, severity=Severity.UNKNOWN, mend=mend)
+        return unknown(_NAME, f"could not tell: {error}", "read /proc/stat where this runs")
 
 
 def judge(parts: Sequence[Stretch]) -> Check:
@@ -143,16 +141,9 @@ def judge(parts: Sequence[Stretch]) -> Check:
         wrong.append(f"other processes use {others:.0%} of this machine's processors")
         mend.append(_END_OTHERS)
     if not wrong:
-        return Check(name=_NAME, ok=True, value=value, text="the processors are this machine's own and free")
-    steps = "; ".join(mend)
-    return Check(
-        name=_NAME,
-        ok=False,
-        value=value,
-        text=f"{', and '.join(wrong)}: service times hold waits that no volume causes; {steps}",
-        severity=Severity.WARN,
-        mend=steps,
-    )
+        return good(_NAME, value, "the processors are this machine's own and free")
+    text = f"{', and '.join(wrong)}: service times hold waits that no volume causes"
+    return bad(_NAME, text, "; ".join(mend), value=value, severity=Severity.WARN)
 
 
 def _stretch(read_text: ReadText, ask: Callable[[float], None], own_s: Callable[[], float]) -> Stretch:

@@ -170,12 +170,6 @@ def test_other_requests_on_the_device_are_a_warning_and_many_are_stopped() -> No
     assert fine("other-io", arm("a", activity=Activity(seconds=1.0, requests=2, bytes=8 * KIB)))
 
 
-def test_a_clock_that_is_off_is_stopped_and_an_unsynchronised_one_a_warning() -> None:
-    assert "+7 s off AWS's" in stopped("clock", ALIKE[0], clock=ClockFacts(off_s=7.2))
-    assert stopped("clock", ALIKE[0], clock=ClockFacts(synchronised=False), severity=Severity.WARN)
-    assert fine("clock", ALIKE[0], clock=ClockFacts(synchronised=True, off_s=-1.0))
-
-
 def test_what_could_not_be_found_out_is_said() -> None:
     reason = "could not ask AWS: no credentials"
     assert reason in stopped("identity", ALIKE[0], unknown=(reason,), severity=Severity.UNKNOWN)
