@@ -12,7 +12,7 @@ import shutil
 import site
 import sysconfig
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -57,9 +57,8 @@ class Machine:
     losetup: str | None
     fuse: bool
     loop_control: bool
-    filesystems: Sequence[str] = field(default=())  # that the kernel can mount, loadable modules included
-    store: Path = Path("/dev/shm")  # where emulated volumes keep their blocks
-    store_free_bytes: int  # and in memory at all
+    filesystems: Sequence[str] = ()  # that the kernel can mount, loadable modules included
+    store_free_bytes: int  # where emulated volumes keep their blocks, and in memory at all
     home: Path
     home_free_bytes: int
     open_files: int  # hard limit
@@ -84,7 +83,7 @@ def checks_of(machine: Machine) -> list[Check]:
         _present("xfs", "xfs" in machine.filesystems, "modprobe xfs, or a kernel with XFS"),
         _present("fuse", machine.fuse, "modprobe fuse; in a container pass --device /dev/fuse"),
         _present("loop devices", machine.loop_control, "modprobe loop; in a container run it privileged"),
-        _room("memory for volumes", machine.store, machine.store_free_bytes, _STORE_ROOM),
+        _room("memory for volumes", _STORE, machine.store_free_bytes, _STORE_ROOM),
         _room("disk for sessions", machine.home, machine.home_free_bytes, _HOME_ROOM),
         _open_files(machine),
         _memory_maps(machine),
@@ -223,7 +222,6 @@ def look() -> Machine:
         fuse=_opens("/dev/fuse"),
         loop_control=_opens("/dev/loop-control"),
         filesystems=_filesystems(),
-        store=_STORE,
         store_free_bytes=min(_free(_STORE), psutil.virtual_memory().available),
         home=_home(),
         home_free_bytes=_free(_home()),
