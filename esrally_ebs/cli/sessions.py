@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,7 +21,8 @@ from esrally_ebs.machine.resources import home
 from esrally_ebs.model import State
 from esrally_ebs.report import gate as gates
 from esrally_ebs.report.sessions import comparable, compare_sessions
-from esrally_ebs.store import SessionFolder, SessionSummary, find_session, list_sessions, load_session
+from esrally_ebs.store import SessionFolder, find_session, list_sessions, load_session
+from esrally_ebs.store.encoding import plain
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import one_line
 
@@ -48,7 +49,7 @@ def sessions_command(
             put(one_line(summary.id))
         return
     if as_json:
-        put(json.dumps([_session_record(summary) for summary in summaries], indent=2))
+        put(json.dumps(plain(summaries), indent=2))
         return
     if not summaries:
         put(f"no session{' like that' if plan or state else ''} in {home() / 'sessions'}")
@@ -182,21 +183,6 @@ def give(built: report.Report, form: str, output: Path | None) -> None:
         print(report.render_text(built, colour=colour, width=width), end="")  # escapes of its own
     else:
         put(report.RENDERERS[form](built), output)
-
-
-def _session_record(summary: SessionSummary) -> dict[str, Any]:
-    return {
-        "id": summary.id,
-        "kind": summary.kind,
-        "state": summary.state,
-        "reason": summary.reason,
-        "started_at": summary.started_at,
-        "ended_at": summary.ended_at,
-        "plan": summary.plan,
-        "arms": list(summary.arms),
-        "emulated": summary.emulated,
-        "path": str(summary.path),
-    }
 
 
 def _when(epoch_s: float | None) -> str:

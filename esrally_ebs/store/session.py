@@ -145,7 +145,6 @@ class SessionSummary:
     """One line of the list of sessions; one that cannot be read is failed, with the reason."""
 
     id: str
-    path: Path
     kind: str = ""
     state: State = State.FAILED
     reason: str
@@ -154,6 +153,7 @@ class SessionSummary:
     plan: str = ""
     arms: tuple[str, ...] = ()
     emulated: bool = False
+    path: Path
 
 
 _RECORD = TypeAdapter(SessionRecord)
