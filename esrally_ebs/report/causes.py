@@ -32,6 +32,7 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import KIB, MIB, format_seconds, format_share
 
 Marked = Mapping[Block, tuple[Cause, ...]]
+Pools = Mapping[tuple[str, str], Profile]  # of all rounds, by task and arm
 _TITLES = (
     "queue depth",
     "read await",
@@ -137,17 +138,17 @@ def warnings(findings: Findings, explained: Explained) -> Iterator[str]:
 
 
 def tables(findings: Findings, explained: Explained) -> tuple[Table | None, ...]:
+    pools = {key: pooled(by_round.values()) for key, by_round in explained.own.items()}
     return (
-        _reads(explained),
-        _processors(explained),
+        _reads(explained, pools),
+        _processors(explained, pools),
         _expectations(findings, explained),
         marks_table(findings, explained.without_marked, explained.marked, explained.arms),
         load_table(explained.profiles, explained.arms),
     )
 
 
-def _reads(explained: Explained) -> Table:
-    pools = {key: pooled(by_round.values()) for key, by_round in explained.own.items()}
+def _reads(explained: Explained, pools: Pools) -> Table:
     titles = ["reads", "await", "depth"]
     if any(_longest_wait(profile)[1] > MATTERS for profile in pools.values()):
         titles.append("held back")
@@ -178,8 +179,7 @@ def _read_cells(profile: Profile) -> tuple[Cell, ...]:
     )
 
 
-def _processors(explained: Explained) -> Table | None:
-    pools = {key: pooled(by_round.values()) for key, by_round in explained.own.items()}
+def _processors(explained: Explained, pools: Pools) -> Table | None:
     if all(profile.processor_s is None for profile in pools.values()):
         return None
     # else a window is shorter than its requests together, and what they waited is not to be had from it

@@ -319,8 +319,8 @@ def _pooled_table(pooled: Sequence[PooledRatio], scope: Scope, confidence: float
         columns += [
             Column(title=f"{subject} [{format_share(confidence)}]", subject=subject),
             Column(title=f"{b} is", subject=subject, left=True),
+            Column(title="between sessions", subject=subject),
         ]
-        columns.append(Column(title="between sessions", subject=subject))
     return Table(
         key=f"{_KEYS[scope]}all_sessions_p50",
         title=f"All {pooled[0].sessions} sessions together, 50th percentile{_OF[scope]}",
