@@ -21,6 +21,22 @@ from esrally_ebs.store.context import Arm, Context, Member
 PLAN = 'name = "x"\n[[arm]]\nname = "a"\ntype = "directory"\nmount = "/mnt"\n'
 
 
+def race_nodes(source: DataDirectory | None, *, has_writes: bool = False) -> RaceNodes:
+    settings = NodeSettings(heap_bytes=1, memory_bytes=1, cpus=0)
+    return RaceNodes(settings=settings, source=source, prepare_corpus=lambda: None, has_writes=has_writes)
+
+
+def emulated(mount: Path, name: str = "a", **changes: object) -> Volume:
+    spec = VolumeSpec(name=name, type="gp3")
+    return Volume(spec=spec, kind=Kind.EMULATED, mount=mount, **changes)  # type: ignore[arg-type]
+
+
+def unmounted_arm(mount: Path) -> Arm:
+    """Whose volume is no longer where it was."""
+    volume = emulated(mount, device_number="7:99", filesystem="xfs")
+    return Arm(name="a", cluster="default", members=(Member(volume=volume),))
+
+
 def test_a_session_that_cannot_write_how_it_failed_is_taken_down_all_the_same(
     run: Path, tmp_path: Path
 ) -> None:
@@ -45,12 +61,7 @@ def test_an_index_without_documents_is_taken_only_where_some_are_added(
     monkeypatch.setattr(RootSteps, "calibrate", lambda _: {})
     monkeypatch.setattr(MachineSteps, "_image", "image")
     for number, has_writes in enumerate((True, False)):
-        race = RaceNodes(
-            settings=NodeSettings(heap_bytes=1, memory_bytes=1, cpus=0),
-            source=DataDirectory(path=tmp_path),
-            prepare_corpus=lambda: None,
-            has_writes=has_writes,
-        )
+        race = race_nodes(DataDirectory(path=tmp_path), has_writes=has_writes)
         steps = MachineSteps(f"s{number}", parse_plan(PLAN, "x.toml"), race=race)
         steps.record()
         if has_writes:
@@ -69,15 +80,8 @@ def test_what_reads_of_an_arms_volumes_may_be_off_by_is_an_event(
     monkeypatch.setattr(dataset, "copy_to", lambda *_: None)
     monkeypatch.setattr(RootSteps, "calibrate", lambda _: errors)
     monkeypatch.setattr(MachineSteps, "_image", "image")
-    race = RaceNodes(
-        settings=NodeSettings(heap_bytes=1, memory_bytes=1, cpus=0),
-        source=DataDirectory(path=tmp_path),
-        prepare_corpus=lambda: None,
-    )
-    members = [
-        Member(volume=Volume(spec=VolumeSpec(name=name, type="gp3"), kind=Kind.EMULATED, mount=tmp_path))
-        for name in ("a-1", "a-2", "kept as it was")
-    ]
+    race = race_nodes(DataDirectory(path=tmp_path))
+    members = [Member(volume=emulated(tmp_path, name)) for name in ("a-1", "a-2", "kept as it was")]
     arms = (
         Arm(name="a", cluster="default", members=tuple(members[:2])),
         Arm(name="kept as it was", cluster="default", members=tuple(members[2:])),
@@ -92,11 +96,9 @@ def test_what_reads_of_an_arms_volumes_may_be_off_by_is_an_event(
 
 def test_of_an_arm_that_lost_its_volume_that_is_said(run: Path, tmp_path: Path) -> None:
     steps = MachineSteps("s", parse_plan(PLAN, "x.toml"))
-    spec = VolumeSpec(name="a", type="gp3")
-    volume = Volume(spec=spec, kind=Kind.EMULATED, mount=tmp_path, device_number="7:99", filesystem="xfs")
     error = FileNotFoundError(2, "No such file or directory", str(tmp_path / "elasticsearch"))
     assert steps.explain(error) is error
-    steps._attached = (Arm(name="a", cluster="default", members=(Member(volume=volume),)),)
+    steps._attached = (unmounted_arm(tmp_path),)
     explained = steps.explain(error)
     assert isinstance(explained, SetupError)
     assert str(explained).startswith(f"arm a: its volume is no longer mounted at {tmp_path}, ")
@@ -107,11 +109,8 @@ def test_what_goes_with_its_session_is_no_fault_of_its_arm(run: Path, tmp_path: 
     """After Ctrl-C, requests fail because their nodes and volumes are being removed."""
     steps = RootSteps(start_reaper=lambda *_: None)
     steps.begin("s", tmp_path, ())
-    spec = VolumeSpec(name="a", type="gp3")
-    volume = Volume(spec=spec, kind=Kind.EMULATED, mount=tmp_path, device_number="7:99", filesystem="xfs")
-    arm = Arm(name="a", cluster="default", members=(Member(volume=volume),))
-    plan = parse_plan(PLAN, "x.toml")
-    steps.take(Context(session="s", folder=tmp_path, run=run / "s", plan=plan, arms=(arm,)))
+    arms, plan = (unmounted_arm(tmp_path),), parse_plan(PLAN, "x.toml")
+    steps.take(Context(session="s", folder=tmp_path, run=run / "s", plan=plan, arms=arms))
     assert str(steps.cause("a")).startswith("arm a: its volume is no longer mounted")
     steps.ending()
     assert steps.cause("a") is None
@@ -122,17 +121,12 @@ def test_what_goes_with_its_session_is_no_fault_of_its_arm(run: Path, tmp_path: 
 def test_nothing_is_said_of_where_shards_lie_before_arms_have_indexed(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = NodeSettings(heap_bytes=1, memory_bytes=1, cpus=0)
-    race = RaceNodes(settings=settings, source=None, prepare_corpus=lambda: None)
-    steps = MachineSteps("s", small_plan(node={"count": 2}, race={}), race=race)
+    steps = MachineSteps("s", small_plan(node={"count": 2}, race={}), race=race_nodes(None))
     steps.record()
     monkeypatch.setattr(MachineSteps, "_start", lambda _, arm: arm)
     empty = {"nodes": {}, "shards": []}
     monkeypatch.setattr(identity.api, "get", lambda port, path: [] if "cat" in path else empty)
-    member = Member(
-        volume=Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.EMULATED, mount=tmp_path),
-        node=node_of(1),
-    )
+    member = Member(volume=emulated(tmp_path), node=node_of(1))
     arms = tuple(Arm(name=name, cluster=name, members=(member,)) for name in ("gp2", "gp3"))
     assert steps.start_nodes(arms, None) == arms
     assert load_session(tmp_path / "home" / "sessions" / "s").checks == ()
@@ -144,16 +138,11 @@ def test_what_copying_left_in_memory_is_evicted_before_a_steady_cache_fills(
 ) -> None:
     """No node's memory limit counts it. After another start of the nodes all has been hashed again."""
     index = dataset.Dataset(key="k", path=tmp_path, documents=1, bytes=1, segments=(), hash="")
-    race = RaceNodes(
-        settings=NodeSettings(heap_bytes=1, memory_bytes=1, cpus=0),
-        source=DataDirectory(path=tmp_path),
-        prepare_corpus=lambda: None,
-    )
+    race = race_nodes(DataDirectory(path=tmp_path))
     steps = MachineSteps("s", small_plan(cache={"mode": mode}, race={}), race=race)
     steps.record()
-    volume = Volume(spec=VolumeSpec(name="gp3", type="gp3"), kind=Kind.EMULATED, mount=tmp_path)
     node, asked = node_of(1), list[str]()
-    arm = Arm(name="gp3", cluster="default", members=(Member(volume=volume, node=node),))
+    arm = Arm(name="gp3", cluster="default", members=(Member(volume=emulated(tmp_path, "gp3"), node=node),))
     monkeypatch.setattr(MachineSteps, "_start", lambda _, arm: arm)
     monkeypatch.setattr(MachineSteps, "_check_segments", lambda *_: asked.clear())
     monkeypatch.setattr(RootSteps, "evict", lambda _, name: asked.append(name))
