@@ -38,7 +38,7 @@ from enum import StrEnum
 
 import numpy as np
 import pyarrow.compute as pc
-from scipy import stats
+from scipy import special
 from scipy.optimize import isotonic_regression
 
 from esrally_ebs.analysis.rounds import Floats
@@ -263,7 +263,7 @@ class KneeSearch:
         alone = steps[0] if steps else None
         if alone is None or alone.purpose is not Purpose.ALONE or not alone.late:
             return False
-        chance = stats.binom.sf(alone.late - 1, alone.requests, self.bound.allowed)
+        chance = special.bdtrc(alone.late - 1, alone.requests, self.bound.allowed)  # of as many late, or more
         return bool(chance < _P_BROKEN or alone.late > alone.requests / 2)
 
     def _probe(self, steps: Sequence[StepResult]) -> float | None:
