@@ -12,15 +12,16 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import elasticsearch
+from typing import TYPE_CHECKING, Any
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.private import private_directory
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
 from esrally_ebs.node.dataset import Dataset, NodeServer, made_whole
 from esrally_ebs.store.encoding import parse_sealed, seal
+
+if TYPE_CHECKING:
+    from elasticsearch import Elasticsearch
 
 ALL_ARMS = "all_arms"  # in place of an arm's name, which has no underscore
 _FORMAT = 1
@@ -76,6 +77,9 @@ def _make(dataset: Dataset, arms: Sequence[str], new: Path, server: NodeServer) 
 
 
 def _empty_copies(node: Node, arms: Sequence[str]) -> dict[str, dict[str, str]]:
+    # imported here: the keeper, hosts and most commands make no copies, and it takes half a second
+    import elasticsearch
+
     try:
         client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S)
         originals = dict(client.indices.get(index="*", expand_wildcards="all"))
@@ -101,9 +105,7 @@ def _link_segments(source: str, target: str) -> str:
     return str(shutil.copy2(source, target))
 
 
-def _create(
-    client: elasticsearch.Elasticsearch, originals: Mapping[str, Any], arm: str
-) -> Iterator[tuple[str, str]]:
+def _create(client: "Elasticsearch", originals: Mapping[str, Any], arm: str) -> Iterator[tuple[str, str]]:
     """An empty index like each of the originals; gives both uuids."""
     for name, facts in originals.items():
         if facts.get("data_stream"):
