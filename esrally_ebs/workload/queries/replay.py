@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-import numpy as np
 import orjson
 
 from esrally_ebs.errors import PlanError
@@ -165,6 +164,8 @@ def _offsets(path: Path, template: str | None, version: int) -> "array[int]":
 
 def _spread(offsets: "array[int]", took_ms: "array[float]") -> "array[int]":
     """The same in another order: any number of the first have the median of all durations, nearly."""
+    import numpy as np  # here, where requests are replayed: to make a track of logs needs none of it
+
     shares = (0.5 + np.arange(len(offsets) // 2 + 1) * _STRIDE) % 1
     both = np.stack([shares, 1 - shares], axis=1).ravel()[: len(offsets)]
     turns = both.argsort(kind="stable").argsort()
