@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.store.files import aside
 from esrally_ebs.units import one_line, printable
 
 _PIPE_WIDTH = 10_000  # columns of a table that no terminal shows
@@ -65,6 +64,9 @@ def put(text: str, output: Path | None = None) -> None:
         # at once: into a pipe, too, a long command says how far it is
         print(printable(text), end="" if text.endswith("\n") else "\n", flush=True)
         return
+    # imported here: with its package come plans and tables of sessions, which most commands print without
+    from esrally_ebs.store.files import aside
+
     try:
         if output.exists() and not output.is_file():  # a pipe, or a directory
             output.write_text(text, encoding="utf-8", errors="replace")
