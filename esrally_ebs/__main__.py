@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command; Ctrl-C while its modules load, for a second or more, ends it without a word."""
+    """Run the command; Ctrl-C while its first modules load, for half a second, ends it without a word."""
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -14,21 +14,67 @@ import esrally_ebs
 from esrally_ebs.cli.output import complain, put
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import be_called, close_to_others
-from esrally_ebs.session.keeper import go_on_as_caller
 
-_TOGETHER = ("machine", "plans", "sessions", "advice")  # modules of commands of one word
-_NAMED = ("volumes", "corpus", "workload")  # those whose name is a word before their commands
+# The words of each module, and their lines of the help, which so needs none of the modules.
+_COMMANDS = {
+    "machine": {
+        "doctor": "Check this machine and say how to mend what is missing; exit code 3 if anything is.",
+        "clean": "Remove what killed sessions left behind,"
+        " and only what is ours; live sessions are left alone.",
+    },
+    "plans": {
+        "run": "Run a session: a plan with a race table calls Rally, one without needs no Elasticsearch.",
+        "knee": "Find the highest rate of queries at which a bound on latency holds, on each arm.",
+        "race": "Race any Rally track on the arms of a plan; all other options are those of 'esrally race'.",
+        "simulate": "Run the fio jobs of a plan in virtual time,"
+        " from the volume models alone; no root, no engine.",
+        "study": "Print every published figure of a study beside ours,"
+        " with the error; tables and plots with it.",
+    },
+    "sessions": {
+        "sessions": "List what has been recorded; a session whose process was killed is shown as failed.",
+        "report": "Report on a session from its folder alone, on any machine.",
+        "compare": "Compare sessions from the oldest to the newest;"
+        " exit code 4, and why, when they are not comparable.",
+        "gate": "Decide whether an arm is slower than allowed:"
+        " exit code 0 pass, 1 fail, 5 inconclusive, 4 invalid.",
+        "push": "Send a recorded session to Rally's Elasticsearch metrics store;"
+        " replaces what is there of it.",
+        "dashboard": "Print a Kibana dashboard of the metrics store, to import as saved objects.",
+        "cloudwatch": "Fetch the CloudWatch minutes that a session does not have yet;"
+        " AWS charges a little per metric.",
+    },
+    "advice": {
+        "advise": "Name the cheapest volume on which recorded requests keep a bound;"
+        " 1: none does, 5: measure first.",
+        "usage": "Replay a log of what a volume did on every setting:"
+        " for how long its limits would have been reached.",
+        "trace": "Record the I/Os of a mount on any Linux machine, read-only,"
+        " and say which settings would serve them.",
+    },
+    "volumes": {"volumes": "Attach, show and detach the arms of a plan by hand."},
+    "corpus": {"corpus": "Documents of the noaa-ebs track."},
+    "workload": {"workload": "Your own queries as a Rally track."},
+}
+_NAMED = ("volumes", "corpus", "workload")  # modules whose name is a word before their commands
+_OF_ALL = ("--help", "-h", "--version")  # as the first word: runs no command
 
 
 def app_of(words: Sequence[str]) -> typer.Typer:
-    """The commands; of a named module its own alone, since what all others import takes a second."""
+    """The commands: of the first word's module alone, since to load all takes a second or more."""
     app = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_group)
-    for name in words[:1] if words[:1] and words[0] in _NAMED else (*_TOGETHER, *_NAMED):
+    first = words[0] if words else ""
+    if first in _OF_ALL:
+        for lines in _COMMANDS.values():
+            for word, text in lines.items():
+                app.command(word, help=text)(lambda: None)
+        return app
+    for name in [module for module, lines in _COMMANDS.items() if first in lines] or _COMMANDS:
         commands = import_module(f"esrally_ebs.cli.{name}").app
         app.add_typer(commands, name=name if name in _NAMED else None)
     return app
@@ -90,8 +136,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _cancelled() -> int:
+    complain("esrally-ebs: cancelled")
+    return 130
+
+
 def _be_who_called(words: Sequence[str]) -> None:
     """Under sudo, go on as the calling user where root is needed for some steps only, or for nothing."""
+    if not os.environ.get("SUDO_UID"):
+        return
+    try:
+        from esrally_ebs.session.keeper import go_on_as_caller  # its imports take most of a second
+    except KeyboardInterrupt:
+        raise SystemExit(_cancelled()) from None
     command = next((word for word in words if not word.startswith("-")), "")
     reads_alone = command == "trace" and any(word.partition("=")[0] == "--from" for word in words)
     if reads_alone or command not in _AS_ROOT:
@@ -124,8 +181,7 @@ def _run(argv: Sequence[str] | None) -> int:
         complain(f"esrally-ebs: {error}")
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        complain("esrally-ebs: cancelled")
-        return 130
+        return _cancelled()
     except OSError:
         raise  # main names the file
     except Exception as error:  # noqa: BLE001 - the last resort
