@@ -26,10 +26,10 @@ from advice import SETTINGS, TODAY
 from races import be_called
 
 from esrally_ebs.advice.advice import TYPES, advise, settings
+from esrally_ebs.advice.cells import setting_text
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor
 from esrally_ebs.advice.recording import Recording
-from esrally_ebs.advice.tables import setting_text
 from esrally_ebs.catalog import cost
 from esrally_ebs.catalog.volume_types import known_model, large_enough, model_for
 from esrally_ebs.errors import MeasurementError

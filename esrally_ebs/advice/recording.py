@@ -211,12 +211,18 @@ def _unperturbed(whole: Recording, session: Session) -> Recording:
     return replace(whole.part(usual), perturbed=tuple(perturbed))
 
 
-def _measured(session: Session, arm: str, *, since_s: float) -> pa.Table:
-    """The samples of an arm's measured requests that began later, in the order of time."""
+def requests_of(session: Session, arm: str) -> pa.Table:
+    """The samples of the arm's measured requests: those of rounds, not the bulks of an index before them."""
     samples = session.samples
     measured = pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
-    measured = pc.and_(measured, pc.and_(pc.greater(samples["round"], 0), samples["success"]))
-    return samples.filter(pc.and_(measured, pc.greater(samples["started_s"], since_s))).sort_by("started_s")
+    return samples.filter(pc.and_(measured, pc.greater(samples["round"], 0)))
+
+
+def _measured(session: Session, arm: str, *, since_s: float) -> pa.Table:
+    """Those of them that were served and began later, in the order of time."""
+    requests = requests_of(session, arm)
+    began_later = pc.greater(requests["started_s"], since_s)
+    return requests.filter(pc.and_(requests["success"], began_later)).sort_by("started_s")
 
 
 def _with_their_ios(began_s: Column, latency_s: Column, ios: pa.Table) -> tuple[Column, Column]:

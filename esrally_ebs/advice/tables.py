@@ -1,74 +1,33 @@
-"""An Advice as a report: the setting to take, what others cost and give, and the race that would prove it."""
+"""An Advice as a report: the setting to take, what others cost and give, and what to do next."""
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from esrally_ebs.advice.advice import Advice, Option, UsageOption
+from esrally_ebs.advice.advice import Advice, Option
+from esrally_ebs.advice.caveats import MODELS, caveats
+from esrally_ebs.advice.cells import (
+    cell_table,
+    error_cell,
+    hours_text,
+    ms_text,
+    setting_text,
+    share_cell,
+    time_cell,
+    usd_text,
+)
 from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor, least_requests
-from esrally_ebs.catalog.cost import PRICES_VARIABLE
+from esrally_ebs.advice.proof import proof_table, proof_verdict, raced_settings
 from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.errors import MeasurementError
-from esrally_ebs.model import Phase, State, VolumeSpec
 from esrally_ebs.report.bottleneck import NAMES
-from esrally_ebs.report.model import (
-    Cell,
-    Curve,
-    Figures,
-    Plot,
-    Report,
-    Row,
-    Table,
-    quantity,
-    titled,
-    word,
-)
+from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Table, quantity, word
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import GIB, MIB, format_bytes
-from esrally_ebs.volumes.virtual.replay import Column, Load
+from esrally_ebs.units import MIB, format_bytes
+from esrally_ebs.volumes.virtual.replay import Load
 
-MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
-# Fields of a volume that a race of it has to have, too.
-_AS_TODAY = (
-    *("date", "encrypted", "stripes", "chunk_bytes", "striped_by", "mode", "one_zone"),
-    *("read_latency", "time_scale"),
-)
-_QUICKENING = 0.05  # requests that take so much less in the second half are of a node that warms up
 _WIDE = 10  # times that differ by more fit no linear axis
 _PARTS_IN_MEMORY = (0.25, 0.5, 1.0)  # of what requests read
-_UNKNOWN = (
-    "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
-    " or the instance's own limits unless the plan names the instance.",
-    "Latencies of gp2 and gp3 are fitted to published runs; those of io1, io2, st1 and sc1 are assumed from"
-    " what AWS says, also where a race emulates them.",
-    "gp2, st1 and sc1 are predicted without burst credits, as they serve under a load that lasts; today's"
-    " volume with those that it had.",
-)
-_ONE_BY_ONE = (
-    "A request that was recorded with caches dropped begins on full buckets on each setting, too; what"
-    " becomes of so many a second is predicted with --rate."
-)
-_AT_A_RATE = (
-    "Each request reads what it read when it was recorded: where caches were dropped, all of it. While it"
-    " computes it has a processor to itself. The self-check is of requests one after the other."
-)
-
-
-def setting_text(spec: VolumeSpec) -> str:
-    """A setting in AWS's words: ``gp3 100 GiB, 3,000 IOPS, 125 MiB/s``; of each where volumes are striped."""
-    volumes = f"{spec.stripes} x " if spec.stripes > 1 else ""
-    parts = [f"{volumes}{spec.type} {spec.size_bytes / GIB:g} GiB"]
-    if spec.iops:
-        parts.append(f"{spec.iops:,} IOPS")
-    if spec.throughput_bytes_per_s:
-        parts.append(f"{spec.throughput_bytes_per_s / MIB:g} MiB/s")
-    return ", ".join(parts)
 
 
 def build_advice(
@@ -80,14 +39,14 @@ def build_advice(
     if raced is not None:
         tables.append(_tasks(advice, raced))
     if proof is not None:
-        tables.insert(0, _proof(advice, proof, predictor))
+        tables.insert(0, proof_table(advice, proof, predictor))
     tables += [*_memory(advice, predictor), _patterns(predictor), _check(predictor)]
     return Report(
         kind="advice",
         title=f"Advice for session {session.id}, arm {predictor.check.spec.name}, prices of {region}",
         about=(),
         facts={"session": session.id, "state": str(session.state), "plan": session.plan.name},
-        verdict=_verdict(advice, predictor.requests) if proof is None else _proven(advice, proof),
+        verdict=_verdict(advice, predictor.requests) if proof is None else proof_verdict(advice, proof),
         details=(
             *([] if proof is None else [f"Predicted: {_verdict(advice, predictor.requests)}"]),
             *_details(advice),
@@ -96,153 +55,9 @@ def build_advice(
         next_step=_next_step(advice, session, proof),
         labels=(f"A statement {MODELS}.", *_under(advice.load)),
         tables=tuple(tables),
-        warnings=(
-            *_unfinished(session),
-            *_failed(session, predictor.check.spec.name),
-            *session.warnings,
-            *_left_out(predictor.halves),
-            *_warming_up(predictor.quickening),
-            *price_warnings((*advice.options, advice.today), advice.unpriced, region),
-            *_instance_burst(advice.today.prediction),
-            *_UNKNOWN,
-            _ONE_BY_ONE if advice.load is None else _AT_A_RATE,
-        ),
+        warnings=caveats(session, advice, predictor, region),
         figures=Figures(tradeoffs=(_plot(advice),)),
     )
-
-
-def plan_text(advice: Advice, session: Session) -> str:
-    """A plan, as TOML, that races the recommendation, or the two in doubt, against today's volume."""
-    plan, arms = session.plan, raced_settings(advice)
-    tables: list[tuple[str, dict[str, object]]] = [("", {"name": "prove-advice"})]
-    tables += [("[[arm]]", _arm(spec)) for spec in arms]
-    dataset = {name: getattr(plan.dataset, name) for name in ("documents", "seed", "indices")}
-    own = {name: str(path) for name in ("data", "snapshot") if (path := getattr(plan.dataset, name))}
-    tables += [("[dataset]", dataset | own), ("[node]", {"car": plan.node.car})]
-    tables.append(("[node.params]", {_toml(name): value for name, value in plan.node.params.items()}))
-    if plan.race is not None:
-        names = ("track", "challenge", "iterations", "warmup_iterations")
-        tables.append(("[race]", {name: getattr(plan.race, name) for name in names}))
-    cost = plan.cost
-    prices = str(cost.prices) if cost.prices else None
-    tables.append(
-        ("[cost]", {"region": cost.region, "prices": prices, "read": cost.read, "written": cost.written})
-    )
-    tables.append(("[cache]", plan.cache.model_dump()))
-    design: dict[str, object] = {
-        "rounds": plan.design.most_rounds,
-        "nodes": plan.design.nodes,
-        "reference": arms[0].name,
-    }
-    lines = [f"# Races what was advised for session {session.id} to keep {advice.bound}."]
-    for head, keys in [*tables, ("[design]", design)]:
-        lines += ["", head] if head else []
-        lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value not in (None, "")]
-    return "\n".join(lines) + "\n"
-
-
-def _arm(spec: VolumeSpec) -> dict[str, object]:
-    """The keys of ``[[arm]]``: those that make it this volume, and what of others is unusual."""
-    arm = {"name": spec.name, "type": spec.type, "size": spec.size_bytes, "credits": spec.credits}
-    bought = {"iops": spec.iops, "throughput": spec.throughput_bytes_per_s, "instance": spec.instance}
-    usual = VolumeSpec(name=spec.name, type=spec.type)
-    unusual = {
-        name.removesuffix("_bytes"): getattr(spec, name)
-        for name in _AS_TODAY
-        if getattr(spec, name) != getattr(usual, name)
-    }
-    return arm | bought | unusual
-
-
-def _toml(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def raced_settings(advice: Advice) -> list[VolumeSpec]:
-    """Today's volume, and what is advised or in doubt as far as it is another setting.
-
-    Each on an instance of its own, where it has one: what one takes of its burst is not the others'.
-    """
-    today = advice.recorded
-    others = [option.spec for option in (advice.doubtful, advice.best) if option is not None]
-    others = [spec for spec in others if setting_text(spec) != setting_text(today)]
-    return [
-        replace(today, name="today"),
-        *(
-            replace(spec, name=f"advised-{number}", instance=spec.instance and f"{spec.instance}#{number}")
-            for number, spec in enumerate(others, start=1)
-        ),
-    ]
-
-
-def _proof(advice: Advice, proof: Session, predictor: Predictor) -> Table:
-    """Predicted and measured side by side, and by what the change against today's volume is off."""
-    rows, first = [], np.zeros(0)
-    raced = raced_settings(advice)
-    for spec in raced:
-        measured_s = _measured_s(proof, spec.name)
-        predicted = predictor.predict(spec, beside=[one for one in raced if one is not spec]).whole
-        if not len(first):
-            first = measured_s / [estimate.value for estimate in predicted]
-        for percentile, estimate, seconds, base in zip(
-            PERCENTILES, predicted, measured_s, first, strict=True
-        ):
-            off = estimate.value / seconds - 1, estimate.value * base / seconds - 1
-            is_bound, kept = percentile == advice.bound.percentile, seconds <= advice.bound.seconds
-            answer = ("yes" if kept else "no") if is_bound else None
-            cells = (
-                word("percentile", f"p{percentile}"),
-                *(_time(float(time_s)) for time_s in (estimate.value, seconds)),
-                *(_error(float(one)) for one in off),
-                word("kept", answer),
-            )
-            rows.append((f"{spec.name}: {setting_text(spec)}", cells))
-    titles = ["arm", "", "predicted", "raced", "off", "change off", f"kept {advice.bound}"]
-    note = (
-        "Predicted at the pace of that race, in which volumes take turns, and credits come back meanwhile;"
-        " tables below are of the recorded pace. Change off: of the ratio to the first arm. What a request"
-        " computes differs from session to session, which that ratio is free of."
-    )
-    title = f"Predicted beforehand, and raced in session {proof.id}"
-    return cell_table("proof", title, titles, rows, note)
-
-
-def _measured_s(proof: Session, arm: str) -> Column:
-    """The percentiles of an arm's requests, in the order of PERCENTILES."""
-    measured = _of_arm(proof, arm)
-    times_s = measured.filter(measured["success"])["service_time_s"].to_numpy()
-    if not len(times_s):
-        raise MeasurementError(f"session {proof.id}: no requests of arm {arm!r} were measured; race again")
-    percentiles: Column = np.percentile(times_s, PERCENTILES)
-    return percentiles
-
-
-def _of_arm(session: Session, arm: str) -> pa.Table:
-    """The samples of the arm's measured requests: those of rounds, not the bulks of an index before them."""
-    samples = session.samples
-    measured = pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
-    return samples.filter(pc.and_(measured, pc.greater(samples["round"], 0)))
-
-
-def kept_in_race(advice: Advice, proof: Session) -> VolumeSpec | None:
-    """The cheapest of the raced settings that kept the bound in the race; None: none did."""
-    options = filter(None, (advice.today, advice.doubtful, advice.best))
-    usd = {setting_text(option.spec): option.usd for option in options}
-    most_s = advice.bound.seconds
-    kept = [spec for spec in raced_settings(advice) if _raced_s(advice, proof, spec) <= most_s]
-    return min(kept, key=lambda spec: usd[setting_text(spec)], default=None)
-
-
-def _raced_s(advice: Advice, proof: Session, spec: VolumeSpec) -> float:
-    return float(_measured_s(proof, spec.name)[PERCENTILES.index(int(advice.bound.percentile))])
-
-
-def _proven(advice: Advice, proof: Session) -> str:
-    kept = kept_in_race(advice, proof)
-    if kept is None:
-        return f"In the race no setting kept {advice.bound}."
-    took = _ms(_raced_s(advice, proof, kept))
-    return f"In the race {setting_text(kept)} kept {advice.bound}: {advice.bound.name} was {took}."
 
 
 def _unbounded(option: Option) -> bool:
@@ -313,8 +128,8 @@ def _busy(predictor: Predictor) -> list[str]:
 
 def _sentence(option: Option) -> str:
     low_s, high_s = option.interval_s
-    upper = "or more" if _unbounded(option) else f"to {_ms(high_s)}"
-    return f"{option.bound.name} {_ms(low_s)} {upper} {_cost(option)}, held back by {_binds(option)}"
+    upper = "or more" if _unbounded(option) else f"to {ms_text(high_s)}"
+    return f"{option.bound.name} {ms_text(low_s)} {upper} {_cost(option)}, held back by {_binds(option)}"
 
 
 def _cost(option: Option) -> str:
@@ -361,27 +176,6 @@ def _item(advice: Advice, option: Option) -> str:
     return setting_text(option.spec) + (" (today)" if _shows(option) == _shows(advice.today) else "")
 
 
-def cell_table(
-    key: str, title: str, titles: Sequence[str], rows: Iterable[tuple[str, Sequence[Cell]]], *notes: str
-) -> Table:
-    """A table of cells, each row with its item."""
-    made = tuple(Row(item=item, cells=tuple(cells)) for item, cells in rows)
-    columns = titled(*titles[1:])
-    return Table(key=key, title=title, item_title=titles[0], columns=columns, rows=made, notes=notes)
-
-
-def _time(seconds: float) -> Cell:
-    return quantity("s", seconds, _ms(seconds))
-
-
-def share_cell(share: float | None) -> Cell:
-    return quantity("share", share, f"{share or 0.0:.0%}")
-
-
-def _error(share: float) -> Cell:
-    return quantity("share", share, f"{share:+z.1%}")
-
-
 def _front(advice: Advice) -> Table:
     rows = [
         (
@@ -389,7 +183,7 @@ def _front(advice: Advice) -> Table:
             (
                 quantity("usd_month", option.usd if option.price else None, usd_text(option.usd)),
                 *(
-                    quantity(f"p{percentile}_s", estimate.value, _ms(estimate.value))
+                    quantity(f"p{percentile}_s", estimate.value, ms_text(estimate.value))
                     for percentile, estimate in zip(PERCENTILES, option.prediction.whole, strict=True)
                 ),
                 _upper_end(option),
@@ -432,7 +226,7 @@ def _bursting(advice: Advice, predictor: Predictor) -> Iterator[Table]:
     for item, spec in bursting.items():
         made = predictor.predict(replace(spec, credits=1.0, time_scale=1.0))
         answer = Option(prediction=made, bound=advice.bound).answer
-        cells = *(_time(one.value) for one in made.whole), word("keeps", answer), _lasting(made)
+        cells = *(time_cell(one.value) for one in made.whole), word("keeps", answer), _lasting(made)
         rows.append((item, cells))
     titles = ["setting", "p50", "p90", "p99", f"keeps {advice.bound}", "credits last"]
     pace = "at the recorded pace" if advice.load is None else "at that rate"
@@ -446,22 +240,18 @@ def _lasting(made: Prediction) -> Cell:
     if math.isinf(last_s):
         return Cell(text="for good", facts={"last_s": None})
     most = "under " if made.waits[CREDITS] else ""
-    return quantity("last_s", last_s, f"{most}{_hours(last_s)}")
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:,.2f} h"
+    return quantity("last_s", last_s, f"{most}{hours_text(last_s)}")
 
 
 def _upper_end(option: Option) -> Cell:
     high_s = option.interval_s[1]
-    return quantity("high_s", None if _unbounded(option) else high_s, _ms(high_s))
+    return quantity("high_s", None if _unbounded(option) else high_s, ms_text(high_s))
 
 
 def _tasks(advice: Advice, option: Option) -> Table:
     shown = {"today": advice.today.prediction.tasks, "then": option.prediction.tasks}
     rows = [
-        (task, [_time(seconds) for tasks in shown.values() for seconds in tasks[task]])
+        (task, [time_cell(seconds) for tasks in shown.values() for seconds in tasks[task]])
         for task in option.prediction.tasks
     ]
     titles = ["task", *(f"{when} p{percentile}" for when in shown for percentile in PERCENTILES)]
@@ -477,7 +267,7 @@ def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
     for size in dict.fromkeys(math.ceil(whole * part / MIB) * MIB for part in _PARTS_IN_MEMORY):
         made = predictor.predict(predictor.check.spec, cache_bytes=size)
         answer = Option(prediction=made, bound=advice.bound).answer
-        cells = *(_time(one.value) for one in made.whole), word("keeps", answer)
+        cells = *(time_cell(one.value) for one in made.whole), word("keeps", answer)
         rows.append((format_bytes(size), cells))
     titles = ["page cache", *(f"p{percentile}" for percentile in PERCENTILES), f"keeps {advice.bound}"]
     note = (
@@ -509,8 +299,10 @@ def _patterns(predictor: Predictor) -> Table:
 
 
 def _check(predictor: Predictor) -> Table:
-    rows = [(f"p{percentile}", [_error(error)]) for percentile, error in predictor.errors.items()]
-    rows += [(f"middle of {task}", [_error(error)]) for task, (error, _) in predictor.errors_by_task.items()]
+    rows = [(f"p{percentile}", [error_cell(error)]) for percentile, error in predictor.errors.items()]
+    rows += [
+        (f"middle of {task}", [error_cell(error)]) for task, (error, _) in predictor.errors_by_task.items()
+    ]
     return cell_table(
         "self-check",
         "Self-check: the recorded volume itself, predicted against measured",
@@ -559,7 +351,7 @@ def _plot(advice: Advice) -> Plot:
 
 
 def _marks(name: str, options: Sequence[Option]) -> Curve:
-    hover = tuple(f"{setting_text(o.spec)}: {usd_text(o.usd)}, {_ms(o.value_s)}" for o in options)
+    hover = tuple(f"{setting_text(o.spec)}: {usd_text(o.usd)}, {ms_text(o.value_s)}" for o in options)
     return Curve(
         name=name, x=_x(options), y=_y(options), style="marks", hover=hover, summary="; ".join(hover[:3])
     )
@@ -571,83 +363,3 @@ def _x(options: Sequence[Option]) -> tuple[float, ...]:
 
 def _y(options: Sequence[Option]) -> tuple[float, ...]:
     return tuple(option.value_s * 1e3 for option in options)
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms"
-
-
-def usd_text(usd: float, *, sign: bool = False) -> str:
-    """``+1,234.00 USD``; without ``sign`` a plus is left out."""
-    return f"{usd:{'+' if sign else ''},.2f} USD"
-
-
-def _unfinished(session: Session) -> list[str]:
-    """A warning where the recording did not end as it should."""
-    if session.state is State.COMPLETE:
-        return []
-    reason = f" ({session.reason})" if session.reason else ""
-    return [
-        f"Session {session.id} is {session.state}{reason}: predicted are the requests that it has."
-        " Record again for as many as were planned."
-    ]
-
-
-def _failed(session: Session, arm: str) -> list[str]:
-    """A warning where requests of the arm failed."""
-    measured = _of_arm(session, arm)
-    failed = measured.filter(pc.invert(measured["success"])).num_rows
-    if not failed:
-        return []
-    return [f"{failed:,} of {measured.num_rows:,} requests failed while recorded: those are left out."]
-
-
-def _left_out(halves: int) -> list[str]:
-    """A warning where I/Os are not whole."""
-    if not halves:
-        return []
-    return [
-        f"Of {halves:,} I/Os the trace has no issue or no completion: they are left out, so their requests"
-        " seem to compute meanwhile."
-    ]
-
-
-def _warming_up(quickening: float) -> list[str]:
-    """A warning where requests became faster while they were recorded."""
-    if quickening < _QUICKENING:
-        return []
-    return [
-        f"Requests took {quickening:.0%} less in the second half of the recording: its node was still warming"
-        " up, and what requests compute is predicted as it was recorded, so too long. Record for more rounds."
-    ]
-
-
-def _instance_burst(today: Prediction) -> list[str]:
-    """A warning where the instance lets less through under a load that lasts."""
-    spec = today.spec
-    rates = {limit.counts: limit.rate for limit in model_for(spec).instance_limits if limit.of_credits}
-    texts = [f"{rates['operations']:,.0f} IOPS"] if "operations" in rates else []
-    texts += [f"{rates['bytes'] / MIB:,.0f} MiB/s"] if "bytes" in rates else []
-    if not texts:
-        return []
-    last_s = min(seconds for name, seconds in today.credits_last_s.items() if name != CREDITS)
-    lasts = "for good" if math.isinf(last_s) else _hours(last_s)
-    return [
-        f"{spec.instance} is predicted with all of its burst left, on each setting; with requests as on"
-        f" today's volume that lasts {lasts}. Under a load that lasts it lets {' and '.join(texts)} through,"
-        " to all its volumes together and whatever is bought."
-    ]
-
-
-def price_warnings(
-    options: Sequence[Option | UsageOption], unpriced: Sequence[str], region: str
-) -> Iterator[str]:
-    """Warnings where settings of some types were left out, and where prices are remembered or assumed."""
-    if unpriced:
-        yield (
-            f"Settings of {', '.join(unpriced)} were left out, as prices of theirs in {region} are not known;"
-            f" name a file that has them in {PRICES_VARIABLE}, see docs/studies.md."
-        )
-    parts = dict.fromkeys(part for one in options if one.price for part in one.price.unverified)
-    if parts:
-        yield f"Prices in {region} that were not verified against AWS's price list: {', '.join(parts)}."

@@ -7,14 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import UsageOption
-from esrally_ebs.advice.tables import (
-    MODELS,
-    cell_table,
-    price_warnings,
-    setting_text,
-    share_cell,
-    usd_text,
-)
+from esrally_ebs.advice.caveats import MODELS, price_warnings
+from esrally_ebs.advice.cells import cell_table, setting_text, share_cell, usd_text
 from esrally_ebs.advice.traces import access_of, lacks
 from esrally_ebs.advice.usage import Interval
 from esrally_ebs.report.model import Cell, Report, Table, milliseconds, quantity, word

@@ -17,8 +17,9 @@ import typer
 from esrally_ebs.advice.advice import TYPES, Advice, advise, priced_settings, usage_options
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
+from esrally_ebs.advice.proof import kept_in_race, plan_text, raced_settings
 from esrally_ebs.advice.recording import MAX_HALVES, recording_of
-from esrally_ebs.advice.tables import build_advice, kept_in_race, plan_text, raced_settings
+from esrally_ebs.advice.tables import build_advice
 from esrally_ebs.advice.traces import lost_events, parse_trace
 from esrally_ebs.advice.usage import intervals_of, parse_usage
 from esrally_ebs.advice.usage_tables import build_usage

@@ -1,0 +1,122 @@
+"""What must be known of an Advice before one follows it: of its recording, its prices and its models."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pyarrow.compute as pc
+
+from esrally_ebs.advice.advice import Advice, Option, UsageOption
+from esrally_ebs.advice.cells import hours_text
+from esrally_ebs.advice.prediction import Prediction, Predictor
+from esrally_ebs.advice.recording import requests_of
+from esrally_ebs.catalog.cost import PRICES_VARIABLE
+from esrally_ebs.catalog.limits import CREDITS
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.model import State
+from esrally_ebs.store.session import Session
+from esrally_ebs.units import MIB
+
+MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
+_QUICKENING = 0.05  # requests that take so much less in the second half are of a node that warms up
+_UNKNOWN = (
+    "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
+    " or the instance's own limits unless the plan names the instance.",
+    "Latencies of gp2 and gp3 are fitted to published runs; those of io1, io2, st1 and sc1 are assumed from"
+    " what AWS says, also where a race emulates them.",
+    "gp2, st1 and sc1 are predicted without burst credits, as they serve under a load that lasts; today's"
+    " volume with those that it had.",
+)
+_ONE_BY_ONE = (
+    "A request that was recorded with caches dropped begins on full buckets on each setting, too; what"
+    " becomes of so many a second is predicted with --rate."
+)
+_AT_A_RATE = (
+    "Each request reads what it read when it was recorded: where caches were dropped, all of it. While it"
+    " computes it has a processor to itself. The self-check is of requests one after the other."
+)
+
+
+def caveats(session: Session, advice: Advice, predictor: Predictor, region: str) -> tuple[str, ...]:
+    """The warnings of an advice."""
+    return (
+        *_unfinished(session),
+        *_failed(session, predictor.check.spec.name),
+        *session.warnings,
+        *_left_out(predictor.halves),
+        *_warming_up(predictor.quickening),
+        *price_warnings((*advice.options, advice.today), advice.unpriced, region),
+        *_instance_burst(advice.today.prediction),
+        *_UNKNOWN,
+        _ONE_BY_ONE if advice.load is None else _AT_A_RATE,
+    )
+
+
+def _unfinished(session: Session) -> list[str]:
+    """A warning where the recording did not end as it should."""
+    if session.state is State.COMPLETE:
+        return []
+    reason = f" ({session.reason})" if session.reason else ""
+    return [
+        f"Session {session.id} is {session.state}{reason}: predicted are the requests that it has."
+        " Record again for as many as were planned."
+    ]
+
+
+def _failed(session: Session, arm: str) -> list[str]:
+    """A warning where requests of the arm failed."""
+    measured = requests_of(session, arm)
+    failed = measured.filter(pc.invert(measured["success"])).num_rows
+    if not failed:
+        return []
+    return [f"{failed:,} of {measured.num_rows:,} requests failed while recorded: those are left out."]
+
+
+def _left_out(halves: int) -> list[str]:
+    """A warning where I/Os are not whole."""
+    if not halves:
+        return []
+    return [
+        f"Of {halves:,} I/Os the trace has no issue or no completion: they are left out, so their requests"
+        " seem to compute meanwhile."
+    ]
+
+
+def _warming_up(quickening: float) -> list[str]:
+    """A warning where requests became faster while they were recorded."""
+    if quickening < _QUICKENING:
+        return []
+    return [
+        f"Requests took {quickening:.0%} less in the second half of the recording: its node was still warming"
+        " up, and what requests compute is predicted as it was recorded, so too long. Record for more rounds."
+    ]
+
+
+def _instance_burst(today: Prediction) -> list[str]:
+    """A warning where the instance lets less through under a load that lasts."""
+    spec = today.spec
+    rates = {limit.counts: limit.rate for limit in model_for(spec).instance_limits if limit.of_credits}
+    texts = [f"{rates['operations']:,.0f} IOPS"] if "operations" in rates else []
+    texts += [f"{rates['bytes'] / MIB:,.0f} MiB/s"] if "bytes" in rates else []
+    if not texts:
+        return []
+    last_s = min(seconds for name, seconds in today.credits_last_s.items() if name != CREDITS)
+    lasts = "for good" if math.isinf(last_s) else hours_text(last_s)
+    return [
+        f"{spec.instance} is predicted with all of its burst left, on each setting; with requests as on"
+        f" today's volume that lasts {lasts}. Under a load that lasts it lets {' and '.join(texts)} through,"
+        " to all its volumes together and whatever is bought."
+    ]
+
+
+def price_warnings(
+    options: Sequence[Option | UsageOption], unpriced: Sequence[str], region: str
+) -> Iterator[str]:
+    """Warnings where settings of some types were left out, and where prices are remembered or assumed."""
+    if unpriced:
+        yield (
+            f"Settings of {', '.join(unpriced)} were left out, as prices of theirs in {region} are not known;"
+            f" name a file that has them in {PRICES_VARIABLE}, see docs/studies.md."
+        )
+    parts = dict.fromkeys(part for one in options if one.price for part in one.price.unverified)
+    if parts:
+        yield f"Prices in {region} that were not verified against AWS's price list: {', '.join(parts)}."

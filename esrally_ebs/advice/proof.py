@@ -1,0 +1,149 @@
+"""The race that proves an Advice: its plan, and what it measured beside what was predicted."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+
+from esrally_ebs.advice.advice import Advice
+from esrally_ebs.advice.cells import cell_table, error_cell, ms_text, setting_text, time_cell
+from esrally_ebs.advice.prediction import PERCENTILES, Predictor
+from esrally_ebs.advice.recording import requests_of
+from esrally_ebs.errors import MeasurementError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.report.model import Table, word
+from esrally_ebs.store.session import Session
+from esrally_ebs.volumes.virtual.replay import Column
+
+# Fields of a volume that a race of it has to have, too.
+_AS_TODAY = (
+    *("date", "encrypted", "stripes", "chunk_bytes", "striped_by", "mode", "one_zone"),
+    *("read_latency", "time_scale"),
+)
+
+
+def raced_settings(advice: Advice) -> list[VolumeSpec]:
+    """Today's volume, and what is advised or in doubt as far as it is another setting.
+
+    Each on an instance of its own, where it has one: what one takes of its burst is not the others'.
+    """
+    today = advice.recorded
+    others = [option.spec for option in (advice.doubtful, advice.best) if option is not None]
+    others = [spec for spec in others if setting_text(spec) != setting_text(today)]
+    return [
+        replace(today, name="today"),
+        *(
+            replace(spec, name=f"advised-{number}", instance=spec.instance and f"{spec.instance}#{number}")
+            for number, spec in enumerate(others, start=1)
+        ),
+    ]
+
+
+def plan_text(advice: Advice, session: Session) -> str:
+    """A plan, as TOML, that races the recommendation, or the two in doubt, against today's volume."""
+    plan, arms = session.plan, raced_settings(advice)
+    tables: list[tuple[str, dict[str, object]]] = [("", {"name": "prove-advice"})]
+    tables += [("[[arm]]", _arm(spec)) for spec in arms]
+    dataset = {name: getattr(plan.dataset, name) for name in ("documents", "seed", "indices")}
+    own = {name: str(path) for name in ("data", "snapshot") if (path := getattr(plan.dataset, name))}
+    tables += [("[dataset]", dataset | own), ("[node]", {"car": plan.node.car})]
+    tables.append(("[node.params]", {_toml(name): value for name, value in plan.node.params.items()}))
+    if plan.race is not None:
+        names = ("track", "challenge", "iterations", "warmup_iterations")
+        tables.append(("[race]", {name: getattr(plan.race, name) for name in names}))
+    cost = plan.cost
+    prices = str(cost.prices) if cost.prices else None
+    tables.append(
+        ("[cost]", {"region": cost.region, "prices": prices, "read": cost.read, "written": cost.written})
+    )
+    tables.append(("[cache]", plan.cache.model_dump()))
+    design: dict[str, object] = {
+        "rounds": plan.design.most_rounds,
+        "nodes": plan.design.nodes,
+        "reference": arms[0].name,
+    }
+    lines = [f"# Races what was advised for session {session.id} to keep {advice.bound}."]
+    for head, keys in [*tables, ("[design]", design)]:
+        lines += ["", head] if head else []
+        lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value not in (None, "")]
+    return "\n".join(lines) + "\n"
+
+
+def _arm(spec: VolumeSpec) -> dict[str, object]:
+    """The keys of ``[[arm]]``: those that make it this volume, and what of others is unusual."""
+    arm = {"name": spec.name, "type": spec.type, "size": spec.size_bytes, "credits": spec.credits}
+    bought = {"iops": spec.iops, "throughput": spec.throughput_bytes_per_s, "instance": spec.instance}
+    usual = VolumeSpec(name=spec.name, type=spec.type)
+    unusual = {
+        name.removesuffix("_bytes"): getattr(spec, name)
+        for name in _AS_TODAY
+        if getattr(spec, name) != getattr(usual, name)
+    }
+    return arm | bought | unusual
+
+
+def _toml(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def kept_in_race(advice: Advice, proof: Session) -> VolumeSpec | None:
+    """The cheapest of the raced settings that kept the bound in the race; None: none did."""
+    options = filter(None, (advice.today, advice.doubtful, advice.best))
+    usd = {setting_text(option.spec): option.usd for option in options}
+    most_s = advice.bound.seconds
+    kept = [spec for spec in raced_settings(advice) if _raced_s(advice, proof, spec) <= most_s]
+    return min(kept, key=lambda spec: usd[setting_text(spec)], default=None)
+
+
+def proof_verdict(advice: Advice, proof: Session) -> str:
+    kept = kept_in_race(advice, proof)
+    if kept is None:
+        return f"In the race no setting kept {advice.bound}."
+    took = ms_text(_raced_s(advice, proof, kept))
+    return f"In the race {setting_text(kept)} kept {advice.bound}: {advice.bound.name} was {took}."
+
+
+def proof_table(advice: Advice, proof: Session, predictor: Predictor) -> Table:
+    """Predicted and measured side by side, and by what the change against today's volume is off."""
+    rows, first = [], np.zeros(0)
+    raced = raced_settings(advice)
+    for spec in raced:
+        measured_s = _measured_s(proof, spec.name)
+        predicted = predictor.predict(spec, beside=[one for one in raced if one is not spec]).whole
+        if not len(first):
+            first = measured_s / [estimate.value for estimate in predicted]
+        for percentile, estimate, seconds, base in zip(
+            PERCENTILES, predicted, measured_s, first, strict=True
+        ):
+            off = estimate.value / seconds - 1, estimate.value * base / seconds - 1
+            is_bound, kept = percentile == advice.bound.percentile, seconds <= advice.bound.seconds
+            answer = ("yes" if kept else "no") if is_bound else None
+            cells = (
+                word("percentile", f"p{percentile}"),
+                *(time_cell(float(time_s)) for time_s in (estimate.value, seconds)),
+                *(error_cell(float(one)) for one in off),
+                word("kept", answer),
+            )
+            rows.append((f"{spec.name}: {setting_text(spec)}", cells))
+    titles = ["arm", "", "predicted", "raced", "off", "change off", f"kept {advice.bound}"]
+    note = (
+        "Predicted at the pace of that race, in which volumes take turns, and credits come back meanwhile;"
+        " tables below are of the recorded pace. Change off: of the ratio to the first arm. What a request"
+        " computes differs from session to session, which that ratio is free of."
+    )
+    title = f"Predicted beforehand, and raced in session {proof.id}"
+    return cell_table("proof", title, titles, rows, note)
+
+
+def _raced_s(advice: Advice, proof: Session, spec: VolumeSpec) -> float:
+    return float(_measured_s(proof, spec.name)[PERCENTILES.index(int(advice.bound.percentile))])
+
+
+def _measured_s(proof: Session, arm: str) -> Column:
+    """The percentiles of an arm's requests, in the order of PERCENTILES."""
+    measured = requests_of(proof, arm)
+    times_s = measured.filter(measured["success"])["service_time_s"].to_numpy()
+    if not len(times_s):
+        raise MeasurementError(f"session {proof.id}: no requests of arm {arm!r} were measured; race again")
+    percentiles: Column = np.percentile(times_s, PERCENTILES)
+    return percentiles
