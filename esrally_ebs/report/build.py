@@ -25,6 +25,7 @@ from esrally_ebs.report import (
 from esrally_ebs.report.cells import number_of
 from esrally_ebs.report.knee import knees_of
 from esrally_ebs.report.model import Report, Table
+from esrally_ebs.report.next_step import next_step
 from esrally_ebs.report.recoveries import recovery_table
 from esrally_ebs.store.session import Session
 
@@ -93,7 +94,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         bottlenecks=bottleneck.bottleneck_lines(session, held_back),
         cost=head.cost(priced, next(iter(findings.arms), "")),
         next_step=beside.next_step(rates)
-        or head.next_step(session, findings, checks, shared, priced, held_back, *waits),
+        or next_step(session, findings, checks, shared, priced, held_back, *waits),
         labels=head.labels(session),
         tables=tuple(table for table in tables if table is not None and table.rows),
         checks=checks,

@@ -19,6 +19,7 @@ from esrally_ebs.model import Sample, State
 from esrally_ebs.report import head
 from esrally_ebs.report.bottleneck import HeldBack
 from esrally_ebs.report.causes import SharedReason
+from esrally_ebs.report.next_step import next_step
 from esrally_ebs.store import SessionFolder, load_session
 
 
@@ -305,7 +306,7 @@ def test_more_iops_are_useless_only_where_reads_alone_explain_the_arm(
     tmp_path: Path, shared: SharedReason, held_back: HeldBack, is_useless: bool
 ) -> None:
     session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": 1.2, "big": 1.5}), arms=THREE))
-    step = head.next_step(session, find(session), (), [shared], (), held_back)
+    step = next_step(session, find(session), (), [shared], (), held_back)
     assert step.startswith("keep gp2")
     assert ("would not help" in step) == is_useless
 
@@ -325,7 +326,7 @@ def test_no_volume_is_taken_for_what_the_processors_of_the_node_made(
     reason = Explanation(kind="processors", slower=f"{slower} (emulated)", faster=f"{faster} (emulated)")
     session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": scale})))
     shared = [(tasks, (reason,) * len(tasks))]
-    assert head.next_step(session, find(session), (), shared, (), {}).startswith(step)
+    assert next_step(session, find(session), (), shared, (), {}).startswith(step)
 
 
 @pytest.mark.parametrize(
