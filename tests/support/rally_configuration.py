@@ -1,5 +1,6 @@
 """Rally's own configuration, as its processes have it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ from esrally import config
 from esrally.track import loader
 
 from esrally_ebs.machine.resources import resource
+
+SEARCH = {"operation-type": "search", "body": {}}
 
 
 def configuration(tmp_path: Path, *, pipeline: str | None, **params: object) -> Any:  # noqa: ANN401 - Rally's
@@ -35,3 +38,10 @@ def read_track(cfg: Any, folder: Path) -> Any:  # noqa: ANN401 - Rally's
     """The track of a folder, as Rally reads it for a race."""
     cfg.add(config.Scope.benchmark, "track", "track.path", str(folder))
     return loader.TrackFileReader(cfg).read(folder.name, str(folder / "track.json"), str(folder))
+
+
+def written(cfg: Any, folder: Path, **parts: Any) -> Any:  # noqa: ANN401 - JSON and Rally's
+    """A track of these parts, as Rally reads it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "track.json").write_text(json.dumps({"version": 2, "description": "d", **parts}))
+    return read_track(cfg, folder)

@@ -3,9 +3,11 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from esrally import log, paths
+from esrally.driver import runner
 
 from esrally_ebs.rally import patches
 
@@ -28,3 +30,13 @@ def rally_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("RALLY_HOME", str(tmp_path_factory.mktemp("rally")))
     Path(paths.logs()).mkdir(parents=True)
     shutil.copy(log.TEMPLATE_PATH, log.log_config_path())
+
+
+@pytest.fixture
+def no_runners() -> Any:  # noqa: ANN401 - a fixture
+    known = vars(runner)["__RUNNERS"]
+    before = dict(known)
+    known.clear()
+    yield
+    known.clear()
+    known.update(before)

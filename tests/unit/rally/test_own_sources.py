@@ -1,0 +1,150 @@
+"""Requests that a track's own parameter source makes, drawn by chance or handed on."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from esrally import track as rally_track
+from esrally.track import params as rally_params
+from small_plan import TWO_ARMS
+
+from esrally_ebs.plan import parse_plan
+from esrally_ebs.rally.request_source import RequestSource
+from esrally_ebs.rally.schedule import expand
+
+
+class Drawn:
+    """A parameter source as rally-tracks have them: of chance, shared by the clients of a worker."""
+
+    def __init__(self, track: object, params: dict[str, Any], **_: object) -> None:
+        self.first = random.random()
+
+    def partition(self, index: int, total: int) -> "Drawn":
+        return self
+
+    def params(self) -> dict[str, Any]:
+        return {"body": (self.first, random.random(), np.random.rand())}
+
+
+@pytest.fixture
+def drawn() -> Iterator[rally_track.Task]:
+    """A task of two clients with that source."""
+    rally_params.register_param_source_for_name("drawn", Drawn)
+    operation = rally_track.Operation("q", "search", params={}, param_source="drawn")
+    yield rally_track.Task("q", operation, clients=2)
+    rally_params._unregister_param_source_for_name("drawn")
+
+
+@pytest.mark.parametrize(("cache", "rounds"), [("cold", 3), ("warm", 1)])
+def test_what_a_track_leaves_to_chance_is_the_same_on_all_arms(
+    drawn: rally_track.Task, cache: str, rounds: int
+) -> None:
+    plan = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": cache, "design.rounds": 3})
+    bodies: dict[str, list[Any]] = {}
+    for each in expand([drawn], plan):
+        source = RequestSource(None, each.operation.params)
+        clients = [source.partition(number, 2) for number in range(2)]
+        bodies[each.name] = [client.params()["body"] for client in clients * 3]
+    asked = [bodies[f"q-gp2-r{number}"] for number in (1, 2, 3)]
+    assert asked == [bodies[f"q-gp3-r{number}"] for number in (1, 2, 3)]
+    assert len({body[1] for body in asked[0]}) == len({body[2] for body in asked[0]}) == 6
+    assert len({str(each) for each in asked}) == rounds  # as with the requests of a log
+
+
+class PassedOn(Drawn):
+    """As bring-your-own of rally-tracks has it: what it does not know are parameters of a search template."""
+
+    def __init__(self, track: object, params: dict[str, Any], **_: object) -> None:
+        self.own = params
+
+    def params(self) -> dict[str, Any]:
+        return {"method": "POST", "path": "/i/_search/template", "body": {"id": "t", "params": {**self.own}}}
+
+
+def test_a_source_of_the_tracks_own_gets_nothing_that_no_request_can_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(vars(rally_params)["__PARAM_SOURCES_BY_NAME"], "passed-on", PassedOn)
+    operation = rally_track.Operation("q", "raw-request", params={"size": 9}, param_source="passed-on")
+    search = rally_track.Task("q", operation, tags=["search"])
+    for each in expand([search], parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm"})):
+        request = RequestSource(None, each.operation.params).partition(0, 1).params()
+        assert json.loads(json.dumps(request["body"]))["params"]["size"] == 9
+
+
+def test_hits_are_read_whatever_a_source_of_the_tracks_own_hands_on(drawn: rally_track.Task) -> None:
+    write = rally_track.Task("w", rally_track.Operation("w", "bulk", params={}, param_source="drawn"))
+    plan = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm"})
+    for element, expected in (
+        (drawn, {("q", True)}),
+        (rally_track.Parallel([drawn, write]), {("q", False), ("w", None)}),  # of an index that grows
+    ):
+        tasks = [task for made in expand([element], plan) for task in made if task.operation.param_source]
+        sources = [(task, RequestSource(None, task.operation.params).partition(0, 1)) for task in tasks]
+        details = {(task.operation.name, source.params().get("detailed-results")) for task, source in sources}
+        assert details == expected
+
+
+class OwnBulks:
+    """A parameter source of a track's own for so many bulk requests."""
+
+    infinite = False
+
+    def __init__(self, track: object, params: dict[str, Any], **_: object) -> None:
+        self.left = list(range(params["count"]))
+
+    def partition(self, index: int, total: int) -> "OwnBulks":
+        self.left = self.left[index::total]
+        return self
+
+    def params(self) -> dict[str, Any]:
+        if not self.left:
+            raise StopIteration
+        return {"body": self.left.pop(0)}
+
+
+@pytest.mark.parametrize(
+    ("infinite", "count", "wrote"), [(False, 4, [1, 3, 1, 3, 1]), (True, 99, [1, 3, 5, 7, 9])]
+)
+def test_writes_by_a_source_of_the_tracks_own_go_on_as_long_as_their_search(
+    infinite: bool, count: int, wrote: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OwnBulks, "infinite", infinite)
+    monkeypatch.setitem(vars(rally_params)["__PARAM_SOURCES_BY_NAME"], "own-bulks", OwnBulks)
+    operation = rally_track.Operation("w", "bulk", params={"count": count}, param_source="own-bulks")
+    search = rally_track.Task("q", rally_track.Operation("q", "search", params={}))
+    plan = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm"})
+    made = expand([rally_track.Parallel([search, rally_track.Task("w", operation, clients=2)])], plan)
+    write = next(each for element in made for each in element if each.name.startswith("w-beside"))
+    client = RequestSource(None, write.operation.params).partition(1, 2)
+    assert [client.params()["body"] for _ in wrote] == wrote
+    assert not client.infinite  # else Rally would send one request and end
+
+
+def test_what_a_search_draws_is_the_same_whenever_writes_come_between(drawn: rally_track.Task) -> None:
+    write = rally_track.Task("w", rally_track.Operation("w", "bulk", params={}, param_source="drawn"))
+    plan = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm"})
+    made = expand([rally_track.Parallel([drawn, write])], plan)
+    tasks = next(list(each) for each in made if each.nested)
+
+    def asked(order: str) -> list[list[Any]]:
+        sources = [RequestSource(None, each.operation.params).partition(0, 1) for each in tasks]
+        by_source: list[list[Any]] = [[], []]
+        for number in map(int, order):
+            by_source[number].append(sources[number].params()["body"])
+        return by_source
+
+    assert asked("010101") == asked("000111") == asked("110001")
+
+
+def test_clients_of_other_workers_do_not_ask_the_same(drawn: rally_track.Task) -> None:
+    plan = parse_plan(TWO_ARMS, "p.toml", {"design.rounds": 3})
+    params = next(each.operation.params for each in expand([drawn], plan) if each.name == "q-gp2-r1")
+    asked = []
+    for number in range(2):  # each worker makes a source of its own, and has one of the clients
+        client = RequestSource(None, params).partition(number, 2)
+        asked += [client.params()["body"][1] for _ in range(3)]
+    assert len(set(asked)) == 6

@@ -1,0 +1,307 @@
+"""The dataset that any track makes: what decides which one it is, and how the track indexes it."""
+
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+import user_tracks
+from es_gp3 import node_of
+from esrally import config
+from esrally.driver import runner
+from esrally.track import loader
+from esrally.utils import opts
+from loopback_server import serving
+from rally_configuration import SEARCH, configuration, read_track, written
+from small_plan import TWO_ARMS
+
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.node.data_directory import DataDirectory
+from esrally_ebs.plan import parse_plan
+from esrally_ebs.rally import processor
+from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
+from esrally_ebs.rally.settings import race_settings
+
+DAY = ("morning", "evening")
+
+
+def shape(track_dir: Path, cfg: Any) -> str:  # noqa: ANN401 - Rally's
+    """What a dataset of this track is kept under."""
+    track = read_track(cfg, track_dir)
+    challenge = track.selected_challenge_or_default
+    indexing = with_tasks(track, challenge.schedule[:6])
+    source = TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None)
+    return str(source.shape())
+
+
+def test_a_dataset_is_another_when_a_task_a_mapping_the_documents_or_the_code_is_another(
+    tmp_path: Path,
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    folder = tmp_path / "places"
+    folder.mkdir()
+    user_tracks.places(folder)
+    shapes = [shape(folder, cfg)]
+    (folder / ".#track.py").symlink_to("me@machine.123")  # as Emacs locks what is edited
+    shapes.append(shape(folder, cfg))
+    assert len(set(shapes)) == 1
+    for name, old, new in (
+        ("track.json", '"bulk-size": 500', '"bulk-size": 501'),
+        ("track.json", '"warmup-time-period": 1}', '"warmup-time-period": 1, "time-period": 2}'),
+        ("track.json", '"document-count": 2000', '"document-count": 1999'),
+        ("index.json", '"text"', '"keyword"'),
+        ("track.py", "indexed", "made"),
+        ("places.json", "red", "blue"),  # as many documents as before
+    ):
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+        shapes.append(shape(folder, cfg))
+    assert len(set(shapes)) == 7
+
+
+def test_a_dataset_is_another_when_other_tasks_run_beside_one_another(tmp_path: Path) -> None:
+    tasks = [{"operation": {"name": name, "operation-type": "refresh"}} for name in "ab"]
+    schedules = [tasks, [{"parallel": {"tasks": tasks}}], [{"parallel": {"clients": 1, "tasks": tasks}}]]
+    cfg, shapes = configuration(tmp_path, pipeline="from-sources"), set()
+    for number, schedule in enumerate(schedules):
+        (tmp_path / str(number)).mkdir()
+        shapes.add(str(tasks_of(cfg, tmp_path / str(number), *schedule).shape()))
+    assert len(shapes) == 3
+
+
+def test_the_tracks_own_code_has_the_parameters_of_the_challenge_when_it_indexes(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "track", "challenge.name", "morning")
+    shapes = set()
+    for parameters in ({}, {"start-date": "2020-01-01"}, {"start-date": "2020-01-02"}):
+        schedule = [{"operation": {"operation-type": "refresh"}}]
+        challenges = [
+            {"name": name, "default": name == "evening", "schedule": schedule, "parameters": parameters}
+            for name in DAY
+        ]
+        track = written(cfg, tmp_path / "mine", challenges=challenges)
+        indexing = with_tasks(track, track.selected_challenge.schedule)
+        assert indexing.selected_challenge.parameters == parameters  # of elastic/logs: what to generate
+        shapes.add(str(TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None).shape()))
+    assert len(shapes) == 3
+
+
+def test_documents_that_a_track_calls_generated_are_not_taken_for_the_packs(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    documents = {"source-file": "generated/0.json", "document-count": 7, "target-index": "a"}
+    track = written(
+        cfg,
+        tmp_path / "mine",
+        corpora=[{"name": "own", "meta": {"generated": True}, "documents": [documents]}],  # as elastic/logs
+        schedule=[{"operation": {"operation-type": "bulk", "bulk-size": 1}}],
+    )
+    processor._size_corpus(track, race_settings(cfg))
+    (own_documents,) = track.corpora[0].documents
+    assert (own_documents.document_file, own_documents.number_of_documents) == ("generated/0.json", 7)
+    pack = processor.Pack()
+    pack.cfg = cfg
+    assert not list(pack.on_prepare_track(track, "unused"))
+
+
+def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    user_tracks.papers(folder)
+    (folder / "papers.json").unlink()
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    track = read_track(cfg, folder)
+    pack = processor.Pack()
+    loader.TrackProcessorRegistry(cfg).register_track_processor(pack)  # which gives it what Rally gives
+    source = pack._source(with_tasks(track, []), race_settings(cfg).plan)
+    with pytest.raises(
+        SetupError, match=r"^documents of track papers: .*; mend the track, or see Rally's log$"
+    ):
+        source.room_bytes()
+
+
+def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    track = written(cfg, tmp_path / "mine", schedule=[{"operation": SEARCH}])
+    with pytest.raises(PlanError, match=r"^track mine: has no documents .* --track-params=data:/path"):
+        processor.Pack()._source(with_tasks(track, []), race_settings(cfg).plan)
+
+
+def test_an_index_that_only_a_template_makes_is_not_created_before_its_documents(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "documents.json").write_text('{"a": 1}\n')
+    documents = {"source-file": "documents.json", "document-count": 1, "target-index": "logs-1"}
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    track = written(
+        cfg,
+        folder,
+        corpora=[{"name": "logs", "documents": [documents]}],
+        schedule=[{"operation": {"operation-type": "search", "index": "logs-*", "body": {}}}],
+    )
+    made = with_tasks(track, [])
+    assert [task.name for task in made.challenges[0].schedule] == ["bulk", "refresh"]
+    assert [corpus.name for corpus in loader.used_corpora(made)] == ["logs"]
+
+
+def test_data_of_ones_own_must_have_the_data_streams_of_the_track(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    plan = parse_plan(TWO_ARMS, "p.toml", {"dataset.data": "/data"})
+    operation = {**SEARCH, "data-stream": "logs"}
+    track = written(
+        cfg, tmp_path / "mine", **{"data-streams": [{"name": "logs"}]}, schedule=[{"operation": operation}]
+    )
+    source = processor.Pack()._source(with_tasks(track, []), plan)
+    assert isinstance(source, DataDirectory)
+    assert source.searched == ["logs"]
+
+
+def test_a_track_that_only_searches_gets_all_its_documents_indexed(tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    user_tracks.papers(folder)
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    track = read_track(cfg, folder)
+    made = with_tasks(track, [])
+    assert [task.operation.type for task in made.challenges[0].schedule] == [
+        "create-index",
+        "bulk",
+        "refresh",
+    ]
+    assert [each.name for each in loader.used_corpora(made)] == ["papers"]
+    assert len(track.challenges[0].schedule) == 2  # the track itself is as it was
+
+
+def tasks_of(cfg: Any, tmp_path: Path, *schedule: dict[str, Any]) -> TrackIndexing:  # noqa: ANN401 - Rally's
+    """A source of these tasks alone."""
+    track = written(cfg, tmp_path / "mine", schedule=schedule)
+    for section, key, value in (
+        ("driver", "profiling", False),
+        ("driver", "assertions", False),
+        ("client", "options", opts.ClientOptions("timeout:1", target_hosts=opts.TargetHosts("localhost:1"))),
+    ):
+        cfg.add(config.Scope.benchmark, section, key, value)
+    indexing = with_tasks(track, track.challenges[0].schedule)
+    return TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None)
+
+
+NOBODY = replace(node_of(1), port=1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
+@pytest.mark.parametrize(("clients", "order"), [({"clients": 1}, "slow fast "), ({}, "fast slow ")])
+def test_a_parallel_element_has_no_more_clients_than_it_says(
+    tmp_path: Path, clients: dict[str, int], order: str
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    tasks = [
+        {"operation": {"name": name, "operation-type": "note", "seconds": seconds}}
+        for name, seconds in (("slow", 0.3), ("fast", 0.0))
+    ]
+    source = tasks_of(cfg, tmp_path, {"parallel": {**clients, "tasks": tasks}})
+    (tmp_path / "mine" / "track.py").write_text(
+        """
+import asyncio
+from pathlib import Path
+
+async def note(es, params):
+    es.on_request_start()
+    await asyncio.sleep(params["seconds"])
+    es.on_request_end()
+    with Path(__file__).with_name("order").open("a") as file:
+        file.write(params["name"] + " ")
+
+def register(registry):
+    registry.register_runner("note", note, async_runner=True)
+"""
+    )
+    source.build(NOBODY)
+    assert (tmp_path / "mine" / "order").read_text() == order
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"operation-type": "put-settings"},
+        {"operation-type": "raw-request", "path": "/_cluster/settings", "method": "PUT"},
+    ],
+)
+def test_settings_that_a_track_makes_for_its_searches_outlive_the_node_that_indexes(
+    tmp_path: Path, operation: dict[str, str]
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    body = {"persistent": {"a": 1, "b": 1}, "transient": {"b": 2, "search.max_buckets": 9}}
+    source = tasks_of(cfg, tmp_path, {"operation": {**operation, "body": body}})
+    (tmp_path / "mine" / "track.py").write_text(
+        """
+import json
+from pathlib import Path
+
+async def note(es, params):
+    es.on_request_start()
+    es.on_request_end()
+    Path(__file__).with_name("sent").write_text(json.dumps(params["body"]))
+
+def register(registry):
+    for name in ("put-settings", "raw-request"):
+        registry.register_runner(name, note, async_runner=True)
+"""
+    )
+    source.build(NOBODY)
+    sent = json.loads((tmp_path / "mine" / "sent").read_text())
+    assert sent == {"persistent": {"a": 1, "b": 2, "search.max_buckets": 9}}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
+def test_policies_that_a_track_makes_end_with_its_indexing(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is printed."""
+
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "sleep", "duration": 0}})
+    with serving(Answering) as port:
+        source.build(replace(NOBODY, port=port))
+    assert "/_ilm/stop" in asked
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
+def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "sleep", "duration": 60}})
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        source.build(NOBODY)
+    assert time.monotonic() - before < 50
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
+def test_a_task_that_fails_is_one_line_with_the_track(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "refresh"}})
+    with pytest.raises(
+        SetupError, match=r"^indexing of track mine: Cannot run task \[refresh\].*mend the track"
+    ):
+        source.build(NOBODY)
+    assert vars(runner)["__RUNNERS"] == {}
