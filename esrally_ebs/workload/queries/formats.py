@@ -6,6 +6,7 @@ A parser never raises for what a line holds: what it cannot use is an entry with
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -60,7 +61,16 @@ def _json_lines(entries: Callable[[Fields], Iterable[Entry]]) -> Parser:
 
 def _one_entry(entry: Callable[[Fields], Entry]) -> Parser:
     """A parser of one JSON object, and one entry, per line."""
-    return _json_lines(lambda fields: (entry(fields),))
+
+    def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
+        for line in lines:
+            try:
+                yield entry(orjson.loads(line))
+            except FIELD_ERRORS:  # orjson's, too, which is a ValueError
+                if line.strip():
+                    yield _LONG if line is TOO_LONG else _LINE
+
+    return parse
 
 
 def _with_keys(*keys: str) -> Callable[[bytes], bool]:
@@ -120,7 +130,12 @@ def _number(value: Any) -> int | None:  # noqa: ANN401 - whatever the log holds
     """The number a value begins with, ``"5 hits"`` or ``5``; None for none and for a bound (``"5+"``)."""
     if type(value) is int:  # True is no number
         return value if value >= 0 else None
-    match = _HITS.match(value) if isinstance(value, str) else None
+    return _first_number(value) if isinstance(value, str) else None
+
+
+@lru_cache(maxsize=4096)
+def _first_number(text: str) -> int | None:
+    match = _HITS.match(text)
     return int(match[1]) if match else None
 
 
@@ -135,8 +150,14 @@ _UNIT_MS: Final = {"ms": 1.0, "micros": 1e-3, "nanos": 1e-6}
 
 def _took_ms(text: Any, millis: Any) -> float | None:  # noqa: ANN401
     """A duration that is text, too, which is finer below a second: ``"7.4ms"`` where the number is 7."""
-    match = _SHORT.fullmatch(text) if isinstance(text, str) else None
-    return round(float(match[1]) * _UNIT_MS[match[2]], 6) if match else _milliseconds(millis)
+    short_ms = _short_ms(text) if isinstance(text, str) else None
+    return _milliseconds(millis) if short_ms is None else short_ms
+
+
+@lru_cache(maxsize=4096)
+def _short_ms(text: str) -> float | None:
+    match = _SHORT.fullmatch(text)
+    return round(float(match[1]) * _UNIT_MS[match[2]], 6) if match else None
 
 
 def _text(value: Any) -> str:  # noqa: ANN401
@@ -233,6 +254,7 @@ def _slow_log(fields: Fields) -> Entry:
 _FETCH: Final = re.compile(r"(?:\w+\.){3}f")
 
 
+@lru_cache
 def _phase(logger: str) -> str:
     """What a shard did: ``index.search.slowlog.fetch``, and with an index's id behind it ``i.s.s.f.ID``."""
     return "fetch" if _FETCH.match(logger) else "query"
