@@ -143,6 +143,7 @@ import os, psutil, signal
 from esrally import actor, log, racecontrol
 from esrally_ebs.rally import local_actors
 log.install_default_log_config()
+local_actors.LEAVE_S = 1.0
 system = actor.bootstrap_actor_system()
 system.createActor(racecontrol.BenchmarkActor)
 here = [one.pid for one in psutil.process_iter(["cwd"]) if one.info["cwd"] == os.getcwd()]
@@ -169,7 +170,7 @@ def test_actors_end_after_a_killed_command_once_no_session_is_taken_down_any_mor
         names = Counter(psutil.Process(pid).name()[:10] for pid in actors)
         assert names == Counter(["MultiProcA", "ebs-actors", "logger Act", "BenchmarkA"])
         command.kill()
-        time.sleep(local_actors.LEAVE_S + 1)
+        time.sleep(2)  # longer than actors have to leave
         assert all(psutil.pid_exists(pid) for pid in actors)
         os.kill(stays, signal.SIGKILL)
         until = time.monotonic() + 30
