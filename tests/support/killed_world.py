@@ -6,8 +6,9 @@ stand other people's things that look as much like ours as they can.
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ import pytest
 from aws_world import HERE, THERE, Killed, World, ebs
 from dying import Doomed
 from fake_machine import FakeMachine
+from typer.main import get_command
 
 from esrally_ebs.aws.provision.execute import Executor
 from esrally_ebs.aws.provision.goal import TAG_ARM, TAG_MEMBER, TAG_OWNER, TAG_RUN, TAG_SESSION
 from esrally_ebs.aws.provision.host import ArmDevice, DeviceQuery, HostState
 from esrally_ebs.aws.provision.journal import Journal
-from esrally_ebs.cli import main
+from esrally_ebs.cli import app_of, main
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.volumes import aws as backend
@@ -36,6 +38,15 @@ PLANS = {
     "a disk of the instance": _ARM.format("instance-store", "[aws]\n"),
     "a stripe of disks": _ARM.format("instance-store", "stripes = 2\n[aws]\n"),
 }
+
+
+# Both made once: thousands of commands are run, and to make these took half of their time.
+_entry_points = cache(entry_points)
+
+
+@cache
+def _commands(word: str) -> Callable[..., object]:
+    return get_command(app_of([word]))
 
 
 def _die() -> None:
@@ -73,6 +84,8 @@ class Instance:
             "check_tools": lambda spec: None,
         }.items():
             patch.setattr(backend, name, stands_for)
+        patch.setattr("esrally_ebs.cli.app_of", lambda words: _commands(words[0]))
+        patch.setattr("esrally_ebs.plan.plan.entry_points", _entry_points)
 
     def command(self, *words: str, dies_at: int | None = None, torn: bool = False) -> int | None:
         """Run a command; its exit code, None when it was killed at that moment."""
