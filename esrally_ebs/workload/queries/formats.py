@@ -123,6 +123,7 @@ def _no_search(fields: Fields) -> Skipped:
     return _EVENT if _OF_SEARCHES.isdisjoint(fields) else _OTHER
 
 
+_MAX_CHARS: Final = 64  # of a number, a duration and a logger, so that caches keep no long texts
 _HITS: Final = re.compile(r"\s*(\d{1,18})(?![\d+])")
 
 
@@ -130,7 +131,7 @@ def _number(value: Any) -> int | None:  # noqa: ANN401 - whatever the log holds
     """The number a value begins with, ``"5 hits"`` or ``5``; None for none and for a bound (``"5+"``)."""
     if type(value) is int:  # True is no number
         return value if value >= 0 else None
-    return _first_number(value) if isinstance(value, str) else None
+    return _first_number(value) if isinstance(value, str) and len(value) <= _MAX_CHARS else None
 
 
 @lru_cache(maxsize=4096)
@@ -150,7 +151,7 @@ _UNIT_MS: Final = {"ms": 1.0, "micros": 1e-3, "nanos": 1e-6}
 
 def _took_ms(text: Any, millis: Any) -> float | None:  # noqa: ANN401
     """A duration that is text, too, which is finer below a second: ``"7.4ms"`` where the number is 7."""
-    short_ms = _short_ms(text) if isinstance(text, str) else None
+    short_ms = _short_ms(text) if isinstance(text, str) and len(text) <= _MAX_CHARS else None
     return _milliseconds(millis) if short_ms is None else short_ms
 
 
@@ -241,14 +242,14 @@ _SLOW_8: Final = _SlowLog(*(f"elasticsearch.slowlog.{name}" for name in _SlowLog
 def _slow_log(fields: Fields) -> Entry:
     """A line of version 7 or 8: a node that was upgraded has both in one file."""
     if fields.get("type") == "index_search_slowlog":
-        phase = _phase(_text(fields.get("component")))
+        phase = _phase(_text(fields.get("component"))[:_MAX_CHARS])
         return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, _text(fields.get("id")))
     fields = _flat(fields)
     logger = fields.get("log.logger", "")
     if not logger.startswith("index.search.slowlog"):
         return _EVENT if logger.startswith("index.") else _no_search(fields)  # the slow log of indexing
     request = _text(fields.get("trace.id")) or _text(fields.get(_SLOW_8.id))
-    return _shard_line(fields, _SLOW_8, fields["@timestamp"], _phase(logger), request)
+    return _shard_line(fields, _SLOW_8, fields["@timestamp"], _phase(logger[:_MAX_CHARS]), request)
 
 
 _FETCH: Final = re.compile(r"(?:\w+\.){3}f")

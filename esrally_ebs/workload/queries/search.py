@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_S: Final = 86_400
+_LONG_NAME: Final = 256  # characters; longer ones are hashed anew each time, so that few are kept
 
 # what a log line raises that is not what its format promises
 FIELD_ERRORS: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
@@ -98,8 +99,12 @@ def format_time(at_us: int) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-@lru_cache(maxsize=4096)
 def hash_client(name: str) -> str:
     """Who asked, so that clients are told apart and none is named; "" stays."""
+    return _hashed(name) if len(name) < _LONG_NAME else _hashed.__wrapped__(name)
+
+
+@lru_cache(maxsize=4096)
+def _hashed(name: str) -> str:
     digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=4)
     return digest.hexdigest() if name else ""
