@@ -2,6 +2,7 @@
 
     python benchmarks/advice.py go RESULTS PIECES [LOCK [ROUNDS [TRACK]]]  # so many pieces of the protocol
     python benchmarks/advice.py table RESULTS   # the errors of the predictions so far
+    python benchmarks/advice.py problems RESULTS [COUNT]  # what would be advised, against these races
     python benchmarks/advice.py beside RACE...  # predicted from the recorded volume's part of each
 
 The protocol's first piece is a session of gp3 3,000/125 with its trace, and predictions of all settings,
@@ -16,6 +17,11 @@ time, with computing that varies by a quarter, that alone varies by 7.0 % from r
 ratio to today's by 10.2 %, as much as was seen; of 640 requests by 4.2 and 5.8, of 1,280 by 3.0 and 4.2, of
 1,920 by 2.2 and 3.2 % (``advice_problems.py noise``). So 27 ROUNDS, 1,296 requests, are to tell p99. No
 number of them makes tau 0.95: seven settings have nearly the same p99.
+
+A problem is a mix of two tasks or more and a bound, drawn by chance, from what the fastest setting keeps to a
+quarter more than what today's does. The advice knows the recording; of the settings with a price a month that
+were raced the cheapest whose requests of these tasks kept the bound is the right answer. Must: in 19 of 20
+what is recommended keeps it, and costs at most 1.10 times the right answer.
 """
 
 import hashlib
@@ -37,17 +43,19 @@ import numpy as np
 from races import TRACK, append, be_called, in_turn, lines_of, race
 from scipy.stats import kendalltau
 
+from esrally_ebs.advice.advice import Option
 from esrally_ebs.advice.dependencies import thread_of
-from esrally_ebs.advice.prediction import Predictor, by_turns
+from esrally_ebs.advice.prediction import PERCENTILES, Predictor, by_turns
 from esrally_ebs.advice.recording import Recording, recording_of
+from esrally_ebs.catalog import cost
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import State, Volume, VolumeSpec
+from esrally_ebs.model import Bound, State, Volume, VolumeSpec
 from esrally_ebs.session import manual
 from esrally_ebs.store import SessionFolder, find_session, load_session
 from esrally_ebs.units import GIB, MIB
-from esrally_ebs.volumes.virtual.replay import Thread, replay
+from esrally_ebs.volumes.virtual.replay import Column, Thread, replay
 
 TODAY = VolumeSpec(
     name="today", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=125 * MIB
@@ -86,6 +94,7 @@ SETTINGS = {
     "efs-elastic": of_type("efs", mode="elastic"),
     "instance-store": of_type("instance-store", iops=200_000),
 }
+NOT_ADVISED = ("gp2-credits", "efs-elastic", "instance-store")  # not for good, or without a price a month
 # What is raced beside today's volume at once, by turns, all on one node.
 GROUPS = [list(SETTINGS)[first : first + 3] for first in range(0, len(SETTINGS), 3)]
 REPLAYED = 768  # requests that fio replays: 16 rounds, at the pace of the recording
@@ -358,6 +367,63 @@ def print_order(order: Sequence[tuple[float, float]]) -> None:
     )
 
 
+def drawn(number: int, arms: Mapping[str, Recording]) -> tuple[Column, Bound, dict[str, float]]:
+    """A problem: its tasks, its bound, and by arm what its percentile was raced as (s)."""
+    draw = np.random.default_rng([27, number])
+    tasks = np.unique(arms[TODAY.name].task)
+    tasks = draw.choice(tasks, size=draw.integers(2, len(tasks) + 1), replace=False)
+    percentile = int(draw.choice(PERCENTILES))
+    took_s = {
+        name: float(np.percentile(of.latency_s[np.isin(of.task, tasks)], percentile))
+        for name, of in arms.items()
+    }
+    ends_s = [min(took_s.values()), 1.25 * took_s[TODAY.name]]
+    return tasks, Bound(percentile=percentile, seconds=float(np.exp(draw.uniform(*np.log(ends_s))))), took_s
+
+
+def problems(races: Sequence[Mapping[str, Any]], recorded: Mapping[str, Any], count: int) -> None:
+    """A line for each problem, then what must be reached.
+
+    Of what is named to be raced first, the cheapest first, one is chosen that kept the bound in the races.
+    """
+    of = raced(recorded["recorded"])[TODAY.name]
+    arms: dict[str, Recording] = {}  # today's volume is in every race: that of the first
+    for line in races:
+        arms = raced(line["race"]) | arms
+    prices = cost.price_list()
+    usd = {
+        name: cost.monthly(SETTINGS.get(name, TODAY), "us-east-1", prices=prices).usd
+        for name in arms
+        if name not in NOT_ADVISED
+    }
+    names = sorted(usd, key=usd.__getitem__)
+    arms = {name: arms[name] for name in names}
+    kept, ratios = [], defaultdict[str, list[float]](list)
+    for number in range(count):
+        tasks, bound, took_s = drawn(number, arms)
+        mix = of.part(np.isin(of.task, tasks))
+        predictor = Predictor(mix, thread_of(mix))
+        predictor.require_right()
+        options = {
+            name: Option(prediction=predictor.predict(SETTINGS.get(name, TODAY)), bound=bound)
+            for name in names
+        }
+        keeping = [name for name in names if took_s[name] <= bound.seconds]
+        best = next((name for name in names if options[name].keeps), None)
+        first = next((name for name in keeping if name == best or options[name].may_keep), None)
+        print(
+            f"{number:3} {len(tasks)} tasks, {bound}: right {keeping[0]}, advised {best}, raced first {first}"
+        )
+        kept += [best in keeping] if best else []
+        for kind, name in (("advised at once", best), ("raced first", first)):
+            ratios[kind] += [usd[name] / usd[keeping[0]]] if name else []
+    print(f"{sum(kept)} of {len(kept)} advised at once keep the bound")
+    for kind, each in ratios.items():
+        cheap = sum(ratio <= 1.10 for ratio in each)
+        text = f"{kind}: {cheap} of {count} cost at most 1.10 times the right answer"
+        print(f"{text}, {len(each)} at most {max(each):.2f} times")
+
+
 def main() -> None:
     """Do what the first word says."""
     be_called("advice")
@@ -366,6 +432,8 @@ def main() -> None:
             go(Path(results), int(pieces), *more)
         case ["table", results] if len(lines := lines_of(Path(results))) > 1:
             table(lines[1:], lines[0])
+        case ["problems", results, *count] if len(lines := lines_of(Path(results))) > 1 and len(count) < 2:
+            problems(lines[1:], lines[0], int(*count or ["20"]))
         case ["beside", *races] if races:
             table([{"race": one} for one in races])
         case _:
