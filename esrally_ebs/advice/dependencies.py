@@ -22,11 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from esrally_ebs.advice.recording import Recording
+from esrally_ebs.units import KIB
 from esrally_ebs.volumes.virtual.replay import Column, Thread
 
 SOON_S = 400e-6  # a thread that goes on this soon after an I/O was done has waited for it
 # Of what the path to the volume takes: a thread cannot go on sooner, as an I/O has to come back first.
 _REACTION = 0.5
+_PAGE_BYTES = 4 * KIB
 
 _Edge = tuple[int, int, float]  # event, the I/O that it needs, seconds of computing in between
 
@@ -67,7 +69,7 @@ def thread_of(recording: Recording) -> Thread:
 
 def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
     """What one request computes before each event, and what that needs, from times and places alone."""
-    follows = _followers(ios)
+    follows = _read_ahead(ios)
     needs = _touches(ios, events_s, follows) | _last_done(ios, events_s, follows)
     compute_s = np.diff(events_s, prepend=began_s)
     # what the path takes is between an I/O and what its thread does then, but is not computing
@@ -92,7 +94,7 @@ def _seen(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Col
     waking_s = ios["woken_s"] - ios["done_s"]
     waking_s[~asleep] = np.median(waking_s[asleep]) if asleep.any() else 0.0
     compute_s = np.diff(computed_s(events_s), prepend=computed_s(np.array([began_s])))
-    needs = {(event, io) for event, io in _touches(ios, events_s, _followers(ios)) if not asleep[io]}
+    needs = {(event, io) for event, io in _touches(ios, events_s, _read_ahead(ios)) if not asleep[io]}
     for io in map(int, np.flatnonzero(asleep)):
         later = events_s >= ios["woken_s"][io]
         own = np.append(ios["thread"] == ios["waiter"][io], False) & later
@@ -147,12 +149,26 @@ def _followers(ios: dict[str, Column]) -> dict[int, int]:
     """I/O to the later one of the request that begins where it ends."""
     ends: dict[int, int] = {}
     follows = {}
-    for io in np.flatnonzero(ios["write"] == 0):
+    for io in map(int, np.flatnonzero(ios["write"] == 0)):
         before = ends.pop(int(ios["offset"][io]), None)
-        if before is not None and ios["ahead"][io] != 0:
-            follows[before] = int(io)
-        ends[int(ios["offset"][io] + ios["bytes"][io])] = int(io)
+        if before is not None:
+            follows[before] = io
+        ends[int(ios["offset"][io] + ios["bytes"][io])] = io
     return follows
+
+
+def _read_ahead(ios: dict[str, Column]) -> dict[int, int]:
+    """Those of ``_followers`` that may be read ahead.
+
+    Where nobody noted what was, no page by itself after another: those are missing one by one, as with a
+    readahead of 4 KiB or MADV_RANDOM, for the kernel reads more than a page ahead.
+    """
+    ahead, bytes_ = ios["ahead"], ios["bytes"]
+    return {
+        before: io
+        for before, io in _followers(ios).items()
+        if ahead[io] == 1 or (ahead[io] != 0 and max(bytes_[before], bytes_[io]) > _PAGE_BYTES)
+    }
 
 
 def _last_done(ios: dict[str, Column], events_s: Column, follows: dict[int, int]) -> set[tuple[int, int]]:

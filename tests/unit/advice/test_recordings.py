@@ -32,6 +32,7 @@ from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Event
 from esrally_ebs.store.encoding import TRACE
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import KIB
 from esrally_ebs.volumes.virtual.replay import replay
 
 Breaking = Callable[[Session, np.random.Generator], pa.Table]
@@ -57,15 +58,17 @@ def test_what_the_path_takes_is_not_computed_and_not_there_where_nothing_is_wait
     assert 1e3 * in_memory_s == pytest.approx([1.5])
 
 
-def one_request(at_ms: list[float], done_ms: list[float], blocks: list[int], *, ends_ms: float) -> Recording:
+def one_request(
+    at_ms: list[float], done_ms: list[float], blocks: list[int], *, ends_ms: float, block: int = BLOCK
+) -> Recording:
     """Of these times and places, from 0."""
     count = len(blocks)
     ios = {
         "at_s": np.array(at_ms) / 1e3,
         "done_s": np.array(done_ms) / 1e3,
-        "offset": np.array(blocks) * BLOCK,
+        "offset": np.array(blocks) * block,
     }
-    ios |= {"write": np.zeros(count, int), "ahead": np.full(count, -1), "bytes": np.full(count, BLOCK)}
+    ios |= {"write": np.zeros(count, int), "ahead": np.full(count, -1), "bytes": np.full(count, block)}
     return replace(
         recording_of_cache(),
         task=np.array(["t"]),
@@ -79,9 +82,11 @@ def one_request(at_ms: list[float], done_ms: list[float], blocks: list[int], *, 
     )
 
 
-def needed(at_ms: list[float], done_ms: list[float], blocks: list[int]) -> list[tuple[int, int]]:
+def needed(
+    at_ms: list[float], done_ms: list[float], blocks: list[int], *, block: int = BLOCK
+) -> list[tuple[int, int]]:
     """(event, I/O that it needs) of a request that ends at 6.5 ms, by times and places."""
-    thread = thread_of(one_request(at_ms, done_ms, blocks, ends_ms=6.5))
+    thread = thread_of(one_request(at_ms, done_ms, blocks, ends_ms=6.5, block=block))
     events = np.repeat(np.arange(len(blocks) + 1), np.diff(thread.first_needed))
     return list(zip(events.tolist(), thread.needed.tolist(), strict=True))
 
@@ -94,6 +99,13 @@ def test_readahead_that_nothing_continues_is_not_waited_for() -> None:
 def test_readahead_is_not_waited_for_before_what_continues_it_is_read() -> None:
     """The second I/O is done shortly before the third comes, by chance: the fourth continues it, later."""
     assert needed([1, 2.1, 3.6, 5], [2, 3.4, 4.6, 5.5], [0, 1, 9, 2]) == [(1, 0), (3, 2), (4, 1)]
+
+
+def test_single_pages_that_continue_one_another_are_each_waited_for() -> None:
+    """With a readahead of 4 KiB or MADV_RANDOM nothing is read ahead; such waits counted as computing."""
+    times: tuple[list[float], list[float], list[int]] = ([1, 2.3, 3.6], [2, 3.3, 4.6], [0, 1, 2])
+    assert needed(*times, block=4 * KIB) == [(1, 0), (2, 1), (3, 2)]
+    assert needed(*times, block=8 * KIB) == [(1, 0), (3, 1)]
 
 
 def seen() -> Recording:
