@@ -98,7 +98,7 @@ def mix_of(log: Path) -> Mix:
     return Mix(took_ns / 1e9, *rest)
 
 
-def recording_of(mix: Mix, kept: pa.Table) -> Recording:
+def recorded_mix(mix: Mix, kept: pa.Table) -> Recording:
     """A request for each I/O of fio's log, from those that the volume kept, which may be more.
 
     fio tells when a request was done to a millisecond: it is taken to begin when its I/O reached the volume,
@@ -149,7 +149,7 @@ def recorded() -> Mapping[str, Any]:
         for job, thinks_us in THINKS_US.items():
             control.change(volume.control, trace=True)
             mix = run(volume, thinks_us)
-            recordings[job] = recording_of(mix, take_trace(volume.control, TODAY.name)[0])
+            recordings[job] = recorded_mix(mix, take_trace(volume.control, TODAY.name)[0])
     return {"predicted_s": foreseen(recordings), "load": os.getloadavg()}
 
 

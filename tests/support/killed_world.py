@@ -40,7 +40,7 @@ PLANS = {
 }
 
 
-# Both made once: thousands of commands are run, and to make these took half of their time.
+# Both made once: thousands of commands are run, and to make these took more than half of their time.
 _entry_points = cache(entry_points)
 
 

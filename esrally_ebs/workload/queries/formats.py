@@ -123,7 +123,7 @@ def _no_search(fields: Fields) -> Skipped:
     return _EVENT if _OF_SEARCHES.isdisjoint(fields) else _OTHER
 
 
-_MAX_CHARS: Final = 64  # of a number, a duration and a logger, so that caches keep no long texts
+_MAX_CHARS: Final = 64  # of a number and of a duration, so that caches keep no long texts
 _HITS: Final = re.compile(r"\s*(\d{1,18})(?![\d+])")
 
 
@@ -242,20 +242,19 @@ _SLOW_8: Final = _SlowLog(*(f"elasticsearch.slowlog.{name}" for name in _SlowLog
 def _slow_log(fields: Fields) -> Entry:
     """A line of version 7 or 8: a node that was upgraded has both in one file."""
     if fields.get("type") == "index_search_slowlog":
-        phase = _phase(_text(fields.get("component"))[:_MAX_CHARS])
+        phase = _phase(_text(fields.get("component")))
         return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, _text(fields.get("id")))
     fields = _flat(fields)
     logger = fields.get("log.logger", "")
     if not logger.startswith("index.search.slowlog"):
         return _EVENT if logger.startswith("index.") else _no_search(fields)  # the slow log of indexing
     request = _text(fields.get("trace.id")) or _text(fields.get(_SLOW_8.id))
-    return _shard_line(fields, _SLOW_8, fields["@timestamp"], _phase(logger[:_MAX_CHARS]), request)
+    return _shard_line(fields, _SLOW_8, fields["@timestamp"], _phase(logger), request)
 
 
 _FETCH: Final = re.compile(r"(?:\w+\.){3}f")
 
 
-@lru_cache
 def _phase(logger: str) -> str:
     """What a shard did: ``index.search.slowlog.fetch``, and with an index's id behind it ``i.s.s.f.ID``."""
     return "fetch" if _FETCH.match(logger) else "query"

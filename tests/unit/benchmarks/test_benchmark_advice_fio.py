@@ -72,7 +72,7 @@ def test_medians_on_other_settings_are_predicted_of_reads_and_of_writes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mix, kept = logged(tmp_path)
-    predicted_s = advice_fio.foreseen({"at once": advice_fio.recording_of(mix, kept)})
+    predicted_s = advice_fio.foreseen({"at once": advice_fio.recorded_mix(mix, kept)})
     assert predicted_s.keys() == SETTINGS.keys()
     lines = []
     for name in SETTINGS:
@@ -89,7 +89,7 @@ def test_medians_on_other_settings_are_predicted_of_reads_and_of_writes(
 def test_an_io_that_the_volume_did_not_keep_is_refused(tmp_path: Path) -> None:
     mix, kept = logged(tmp_path)
     with pytest.raises(MeasurementError, match="did not keep"):
-        advice_fio.recording_of(mix, kept.slice(50))
+        advice_fio.recorded_mix(mix, kept.slice(50))
 
 
 def test_what_is_left_is_predicted_first_and_then_measured_by_setting(
