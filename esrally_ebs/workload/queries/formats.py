@@ -4,14 +4,25 @@ A parser never raises for what a line holds: what it cannot use is an entry with
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from esrally_ebs.workload.queries import rest
+from esrally_ebs.workload.queries.fields import (
+    Fields,
+    body_of,
+    client_of,
+    flat,
+    ms_of,
+    number_of,
+    search_type_of,
+    targets_of,
+    text_of,
+    took_ms_of,
+)
 from esrally_ebs.workload.queries.logs import TOO_LONG
 from esrally_ebs.workload.queries.search import (
     FIELD_ERRORS,
@@ -20,11 +31,9 @@ from esrally_ebs.workload.queries.search import (
     Part,
     Reason,
     Skipped,
-    hash_client,
     parse_time,
 )
 
-Fields = Mapping[str, Any]
 Parser = Callable[[Iterable[bytes]], Iterator[Entry]]
 
 _EVENT: Final = Skipped(Reason.EVENT)
@@ -81,29 +90,9 @@ def _with_keys(*keys: str) -> Callable[[bytes], bool]:
             fields = orjson.loads(line)
         except orjson.JSONDecodeError:
             return False
-        return isinstance(fields, dict) and all(key in _flat(fields) for key in keys)
+        return isinstance(fields, dict) and all(key in flat(fields) for key in keys)
 
     return matches
-
-
-_NESTED: Final = frozenset(("elasticsearch", "http", "event", "url", "log"))
-
-
-def _flat(fields: Fields) -> Fields:
-    """Nested objects as dotted keys, as a log has them before it is ingested."""
-    if fields.keys().isdisjoint(_NESTED):
-        return fields
-    flat: dict[str, Any] = {}
-
-    def add(prefix: str, nested: Fields) -> None:
-        for key, value in nested.items():
-            if isinstance(value, dict) and prefix.count(".") < 6:
-                add(f"{prefix}{key}.", value)
-            else:
-                flat[prefix + key] = value
-
-    add("", fields)
-    return flat
 
 
 # By a field of each log that is written as JSON: its line is a search.
@@ -123,75 +112,6 @@ def _no_search(fields: Fields) -> Skipped:
     return _EVENT if _OF_SEARCHES.isdisjoint(fields) else _OTHER
 
 
-_MAX_CHARS: Final = 64  # of a number and of a duration, so that caches keep no long texts
-_HITS: Final = re.compile(r"\s*(\d{1,18})(?![\d+])")
-
-
-def _number(value: Any) -> int | None:  # noqa: ANN401 - whatever the log holds
-    """The number a value begins with, ``"5 hits"`` or ``5``; None for none and for a bound (``"5+"``)."""
-    if type(value) is int:  # True is no number
-        return value if value >= 0 else None
-    return _first_number(value) if isinstance(value, str) and len(value) <= _MAX_CHARS else None
-
-
-@lru_cache(maxsize=4096)
-def _first_number(text: str) -> int | None:
-    match = _HITS.match(text)
-    return int(match[1]) if match else None
-
-
-def _milliseconds(value: Any) -> float | None:  # noqa: ANN401
-    number = float(value) if value not in (None, "") else None
-    return number if number is None or 0 <= number < 1e12 else None
-
-
-_SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|micros|nanos)")
-_UNIT_MS: Final = {"ms": 1.0, "micros": 1e-3, "nanos": 1e-6}
-
-
-def _took_ms(text: Any, millis: Any) -> float | None:  # noqa: ANN401
-    """A duration that is text, too, which is finer below a second: ``"7.4ms"`` where the number is 7."""
-    short_ms = _short_ms(text) if isinstance(text, str) and len(text) <= _MAX_CHARS else None
-    return _milliseconds(millis) if short_ms is None else short_ms
-
-
-@lru_cache(maxsize=4096)
-def _short_ms(text: str) -> float | None:
-    match = _SHORT.fullmatch(text)
-    return round(float(match[1]) * _UNIT_MS[match[2]], 6) if match else None
-
-
-def _text(value: Any) -> str:  # noqa: ANN401
-    return value if isinstance(value, str) else ""
-
-
-def _client(value: Any) -> str:  # noqa: ANN401
-    return hash_client(_text(value))
-
-
-def _body(value: Any) -> str | None:  # noqa: ANN401
-    """The text of a body, which may have been read as the object that it is; None for anything else.
-
-    Elasticsearch 8 escapes the source of a slow log itself, and once more as all that it writes.
-    """
-    if isinstance(value, dict):
-        return orjson.dumps(value).decode()
-    if isinstance(value, str) and value.startswith('{\\"'):  # as no JSON does
-        return str(orjson.loads(f'"{value}"'))
-    return value if isinstance(value, str) else None
-
-
-def _search_type(value: Any) -> tuple[tuple[str, str], ...]:  # noqa: ANN401
-    """The one parameter of the URL that slow logs have, where it is not what every search is."""
-    is_dfs = _text(value).upper() == "DFS_QUERY_THEN_FETCH"
-    return (("search_type", "dfs_query_then_fetch"),) if is_dfs else ()
-
-
-def _targets(indices: Any) -> str:  # noqa: ANN401
-    """Indices as a path names them; an empty list is of a search that named none, and so asked all."""
-    return ",".join(indices) or "_all" if isinstance(indices, list) else str(indices or "")
-
-
 # --- Elasticsearch ------------------------------------------------------------------------------------------
 
 # Names of fields are whole constants: put together, they would be hashed anew for each line.
@@ -199,7 +119,7 @@ _KIND: Final = "elasticsearch.querylog.type"
 
 
 def _query_log(fields: Fields) -> Entry:
-    fields = _flat(fields)
+    fields = flat(fields)
     kind = fields.get(_KIND)
     if kind is None:
         return _no_search(fields)
@@ -208,16 +128,16 @@ def _query_log(fields: Fields) -> Entry:
     if fields.get("event.outcome") == "failure":
         return Skipped(Reason.FAILED)
     took = fields.get("elasticsearch.querylog.took")
-    took_ms = _milliseconds(fields.get("elasticsearch.querylog.took_millis") if took is None else took / 1e6)
+    took_ms = ms_of(fields.get("elasticsearch.querylog.took_millis") if took is None else took / 1e6)
     is_bound = fields.get("elasticsearch.querylog.dsl.total_count_partial")
     end_us, zoned = parse_time(fields["@timestamp"])
     return LoggedSearch(
         at_us=end_us - round((took_ms or 0.0) * 1000),
-        targets=_targets(fields.get("elasticsearch.querylog.indices")),
-        body=_body(fields["elasticsearch.querylog.query"]),
+        targets=targets_of(fields.get("elasticsearch.querylog.indices")),
+        body=body_of(fields["elasticsearch.querylog.query"]),
         took_ms=took_ms,
-        hits=None if is_bound else _number(fields.get("elasticsearch.querylog.dsl.total_count")),
-        client=_client(fields.get("http.request.headers.x_opaque_id") or fields.get("user.name")),
+        hits=None if is_bound else number_of(fields.get("elasticsearch.querylog.dsl.total_count")),
+        client=client_of(fields.get("http.request.headers.x_opaque_id") or fields.get("user.name")),
         zoned=zoned,
     )
 
@@ -242,13 +162,13 @@ _SLOW_8: Final = _SlowLog(*(f"elasticsearch.slowlog.{name}" for name in _SlowLog
 def _slow_log(fields: Fields) -> Entry:
     """A line of version 7 or 8: a node that was upgraded has both in one file."""
     if fields.get("type") == "index_search_slowlog":
-        phase = _phase(_text(fields.get("component")))
-        return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, _text(fields.get("id")))
-    fields = _flat(fields)
+        phase = _phase(text_of(fields.get("component")))
+        return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, text_of(fields.get("id")))
+    fields = flat(fields)
     logger = fields.get("log.logger", "")
     if not logger.startswith("index.search.slowlog"):
         return _EVENT if logger.startswith("index.") else _no_search(fields)  # the slow log of indexing
-    request = _text(fields.get("trace.id")) or _text(fields.get(_SLOW_8.id))
+    request = text_of(fields.get("trace.id")) or text_of(fields.get(_SLOW_8.id))
     return _shard_line(fields, _SLOW_8, fields["@timestamp"], _phase(logger), request)
 
 
@@ -264,33 +184,33 @@ def _shard_line(fields: Fields, names: _SlowLog, time: str, phase: str, request:
     """A line of a shard slow log; its time is when the phase ended on the shard."""
     shard = fields[names.message]
     index = shard[1 : shard.index("]")]
-    took_ms = _took_ms(fields.get(names.took), fields.get(names.took_millis))
+    took_ms = took_ms_of(fields.get(names.took), fields.get(names.took_millis))
     end_us, zoned = parse_time(time)
     return LoggedSearch(
         at_us=end_us - round((took_ms or 0.0) * 1000),
         targets=index,
-        body=_body(fields[names.source]),
-        params=_search_type(fields.get(names.search_type)),
+        body=body_of(fields[names.source]),
+        params=search_type_of(fields.get(names.search_type)),
         took_ms=took_ms,
-        hits=_number(fields.get(names.total_hits)),
-        client=_client(fields.get(names.id)),
+        hits=number_of(fields.get(names.total_hits)),
+        client=client_of(fields.get(names.id)),
         part=Part(request, index, shard, phase, int(fields.get(names.total_shards) or 0)),
         zoned=zoned,
     )
 
 
 def _audit_log(fields: Fields) -> Iterable[Entry]:
-    fields = _flat(fields)
+    fields = flat(fields)
     action = fields.get("event.action")
     if "url.path" not in fields or action != "authentication_success":
         refused = action in ("authentication_failed", "anonymous_access_denied", "run_as_denied")
         return (Skipped(Reason.FAILED) if refused else _no_search(fields),)
     body = fields.get("request.body", fields.get("http.request.body.content"))
     at_us, zoned = parse_time(fields.get("@timestamp") or fields["timestamp"])
-    client = _client(fields.get("opaque_id") or fields.get("user.name"))
+    client = client_of(fields.get("opaque_id") or fields.get("user.name"))
     method = fields.get("request.method") or fields["http.request.method"]
-    params = rest.url_params(_text(fields.get("url.query")))
-    search = LoggedSearch(at_us=at_us, targets="", body=_body(body or ""), client=client, zoned=zoned)
+    params = rest.url_params(text_of(fields.get("url.query")))
+    search = LoggedSearch(at_us=at_us, targets="", body=body_of(body or ""), client=client, zoned=zoned)
     missing = Reason.NO_BODY if body is None and not {"q", "source"} & params.keys() else None
     return rest.searches(search, method, fields["url.path"], params, missing=missing)
 
@@ -315,19 +235,19 @@ def _request_slow_log(fields: Fields) -> Entry:
 
 
 def _request_line(fields: Fields) -> Entry:
-    took_ms = _took_ms(fields.get("took"), fields.get("took_millis"))
+    took_ms = took_ms_of(fields.get("took"), fields.get("took_millis"))
     end_us, zoned = parse_time(fields.get("timestamp") or fields["@timestamp"])
     indices = fields.get("indices")  # from version 3.6 on: "[a, b]", in plain text "a, b"
     if isinstance(indices, str):
         indices = None if indices == "null" else indices.strip("[]").replace(" ", "").split(",")
     return LoggedSearch(
         at_us=end_us - round((took_ms or 0.0) * 1000),
-        targets=_targets(indices),
-        body=_body(fields["source"] or "{}"),
-        params=_search_type(fields.get("search_type")),
+        targets=targets_of(indices),
+        body=body_of(fields["source"] or "{}"),
+        params=search_type_of(fields.get("search_type")),
         took_ms=took_ms,
-        hits=_number(fields.get("total_hits")),
-        client=_client(fields.get("id")),
+        hits=number_of(fields.get("total_hits")),
+        client=client_of(fields.get("id")),
         zoned=zoned,
     )
 
@@ -388,21 +308,21 @@ def _insight(record: Fields) -> Entry:
     latency = record.get("measurements", {}).get("latency")
     number = _mean(latency) if isinstance(latency, dict) else latency
     labels = record.get("labels") or {}
-    client = _client(labels.get("X-Opaque-Id"))
+    client = client_of(labels.get("X-Opaque-Id"))
     at_us = int(record["timestamp"]) * 1000
     return LoggedSearch(
         at_us,
-        _targets(record.get("indices")),
-        _body(source),
-        params=_search_type(record.get("search_type")),
-        took_ms=_milliseconds(number),
+        targets_of(record.get("indices")),
+        body_of(source),
+        params=search_type_of(record.get("search_type")),
+        took_ms=ms_of(number),
         client=client,
     )
 
 
 def _mean(measurement: Fields) -> float | None:
     """Of one query; of a group of similar ones, whose ``number`` is the total, the mean."""
-    number = _milliseconds(measurement.get("number"))
+    number = ms_of(measurement.get("number"))
     is_total = measurement.get("aggregationType") == "AVERAGE"
     return number / (measurement["count"] or 1) if is_total and number is not None else number
 
@@ -429,14 +349,14 @@ _HASHED: Final = re.compile("[0-9a-f]{8}")  # such as an import wrote: who is as
 
 
 def _own(fields: Fields) -> Iterable[Entry]:
-    body, client = fields.get("body"), _text(fields.get("client"))
+    body, client = fields.get("body"), text_of(fields.get("client"))
     search = LoggedSearch(
         at_us=round(fields["at"] * 1e6),
         targets="",
-        body=_body("" if body is None else body),
-        took_ms=_milliseconds(fields.get("took_ms")),
-        hits=_number(fields.get("hits")),
-        client=client if _HASHED.fullmatch(client) else _client(client),
+        body=body_of("" if body is None else body),
+        took_ms=ms_of(fields.get("took_ms")),
+        hits=number_of(fields.get("hits")),
+        client=client if _HASHED.fullmatch(client) else client_of(client),
     )
     params = rest.json_params(fields.get("params") or {})
     return rest.searches(search, fields["method"], fields["path"], params)

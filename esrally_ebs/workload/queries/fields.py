@@ -1,0 +1,103 @@
+"""The fields of a log line: what they hold as the values of a search.
+
+Whatever a log may hold comes in; errors are those of FIELD_ERRORS.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from esrally_ebs.workload.queries.search import hash_client
+
+Fields = Mapping[str, Any]
+
+_NESTED: Final = frozenset(("elasticsearch", "http", "event", "url", "log"))
+
+
+def flat(fields: Fields) -> Fields:
+    """Nested objects as dotted keys, as a log has them before it is ingested."""
+    if fields.keys().isdisjoint(_NESTED):
+        return fields
+    dotted: dict[str, Any] = {}
+
+    def add(prefix: str, nested: Fields) -> None:
+        for key, value in nested.items():
+            if isinstance(value, dict) and prefix.count(".") < 6:
+                add(f"{prefix}{key}.", value)
+            else:
+                dotted[prefix + key] = value
+
+    add("", fields)
+    return dotted
+
+
+_MAX_CHARS: Final = 64  # of a number and of a duration, so that caches keep no long texts
+_HITS: Final = re.compile(r"\s*(\d{1,18})(?![\d+])")
+
+
+def number_of(value: Any) -> int | None:  # noqa: ANN401 - whatever the log holds
+    """The number a value begins with, ``"5 hits"`` or ``5``; None for none and for a bound (``"5+"``)."""
+    if type(value) is int:  # True is no number
+        return value if value >= 0 else None
+    return _first_number(value) if isinstance(value, str) and len(value) <= _MAX_CHARS else None
+
+
+@lru_cache(maxsize=4096)
+def _first_number(text: str) -> int | None:
+    match = _HITS.match(text)
+    return int(match[1]) if match else None
+
+
+def ms_of(value: Any) -> float | None:  # noqa: ANN401
+    number = float(value) if value not in (None, "") else None
+    return number if number is None or 0 <= number < 1e12 else None
+
+
+_SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|micros|nanos)")
+_UNIT_MS: Final = {"ms": 1.0, "micros": 1e-3, "nanos": 1e-6}
+
+
+def took_ms_of(text: Any, millis: Any) -> float | None:  # noqa: ANN401
+    """A duration that is text, too, which is finer below a second: ``"7.4ms"`` where the number is 7."""
+    short_ms = _short_ms(text) if isinstance(text, str) and len(text) <= _MAX_CHARS else None
+    return ms_of(millis) if short_ms is None else short_ms
+
+
+@lru_cache(maxsize=4096)
+def _short_ms(text: str) -> float | None:
+    match = _SHORT.fullmatch(text)
+    return round(float(match[1]) * _UNIT_MS[match[2]], 6) if match else None
+
+
+def text_of(value: Any) -> str:  # noqa: ANN401
+    return value if isinstance(value, str) else ""
+
+
+def client_of(value: Any) -> str:  # noqa: ANN401
+    return hash_client(text_of(value))
+
+
+def body_of(value: Any) -> str | None:  # noqa: ANN401
+    """The text of a body, which may have been read as the object that it is; None for anything else.
+
+    Elasticsearch 8 escapes the source of a slow log itself, and once more as all that it writes.
+    """
+    if isinstance(value, dict):
+        return orjson.dumps(value).decode()
+    if isinstance(value, str) and value.startswith('{\\"'):  # as no JSON does
+        return str(orjson.loads(f'"{value}"'))
+    return value if isinstance(value, str) else None
+
+
+def search_type_of(value: Any) -> tuple[tuple[str, str], ...]:  # noqa: ANN401
+    """The one parameter of the URL that slow logs have, where it is not what every search is."""
+    is_dfs = text_of(value).upper() == "DFS_QUERY_THEN_FETCH"
+    return (("search_type", "dfs_query_then_fetch"),) if is_dfs else ()
+
+
+def targets_of(indices: Any) -> str:  # noqa: ANN401
+    """Indices as a path names them; an empty list is of a search that named none, and so asked all."""
+    return ",".join(indices) or "_all" if isinstance(indices, list) else str(indices or "")
