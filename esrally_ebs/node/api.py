@@ -25,9 +25,9 @@ def get(port: int, path: str, *, timeout_s: float = 10.0) -> Any:  # noqa: ANN40
     return _send("GET", port, path, timeout_s)
 
 
-def post(port: int, path: str, *, timeout_s: float = 30.0) -> Any:  # noqa: ANN401 - JSON
-    """``POST path`` without a body, else as ``get``."""
-    return _send("POST", port, path, timeout_s)
+def post(port: int, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 30.0) -> Any:  # noqa: ANN401 - JSON
+    """``POST path``, with JSON if any, else as ``get``."""
+    return _send("POST", port, path, timeout_s, body)
 
 
 def put(port: int, path: str, body: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON

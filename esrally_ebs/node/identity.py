@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from esrally_ebs.node import api
 PREFERENCES = tuple(f"ebs-{number}" for number in range(24))
 _SETTLE_S = 120.0
 _POLL_S = 0.5
+_MAX_PROMOTIONS = 20  # of one shard; with two replicas, each has a chance of one in two
 
 
 class Segment(TypedDict):
@@ -166,6 +167,34 @@ def settled(cluster: Sequence[Node], clock: Clock = SYSTEM_CLOCK) -> tuple[Shard
                 "replicas, lower number_of_replicas or raise node.count"
             )
         clock.sleep(_POLL_S)
+
+
+def settled_as(cluster: Sequence[Node], wanted: Sequence[Shard]) -> tuple[Shard, ...]:
+    """As ``settled``, once copies that are primary in ``wanted`` are so here, too, where they are there.
+
+    When nodes end together, one that is gone first has the others promote their copies: then two copies of a
+    shard are primary on disk, and a start draws which of them remains so.
+    """
+    for _ in range(_MAX_PROMOTIONS):
+        shards = settled(cluster)
+        replicas = {replace(shard, role="primary") for shard in shards if shard.role == "replica"}
+        demoted = {(shard.index, shard.number) for shard in replicas & set(wanted)}
+        if not demoted:
+            break
+        commands = [
+            {
+                "cancel": {
+                    "index": shard.index,
+                    "shard": shard.number,
+                    "node": cluster[shard.node - 1].arm,
+                    "allow_primary": True,  # a replica takes its place, and it becomes one
+                }
+            }
+            for shard in shards
+            if shard.role == "primary" and (shard.index, shard.number) in demoted
+        ]
+        api.post(cluster[0].port, "/_cluster/reroute", {"commands": commands})
+    return shards
 
 
 def searched(cluster: Sequence[Node], preference: str) -> tuple[Shard, ...]:

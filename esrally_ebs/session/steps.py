@@ -244,13 +244,13 @@ class MachineSteps:
         else:
             self._copied = not self._needs.has_writes
             self._folder.update(dataset=index.record())
+            if self._plan.node.count > 1:  # before each arm indexes by itself, nothing lies anywhere
+                arms = self._route_equally(arms)
             for arm in arms:
                 self._check_segments(arm, index)
             if self._needs.has_writes:
                 self._kept = {arm.name: (arm.volume.spec.name, index.hash) for arm in arms}
             self._check_page_cache(index)
-            if self._plan.node.count > 1:  # before each arm indexes by itself, nothing lies anywhere
-                arms = self._route_equally(arms)
             self._evict_copies(arms)
         return arms
 
@@ -420,7 +420,7 @@ class MachineSteps:
     ) -> Arm:
         """The arm with a preference that has these copies asked; its nodes are started until there is one."""
         for _ in range(_MAX_STARTS):
-            wrong = identity.difference(first, where, arm.name, identity.settled(arm.nodes))
+            wrong = identity.difference(first, where, arm.name, identity.settled_as(arm.nodes, where))
             if wrong:
                 raise MeasurementError(
                     f"allocation: arms would not be comparable: {wrong}; see the nodes' logs, start again"

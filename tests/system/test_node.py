@@ -7,6 +7,7 @@ import signal
 import time
 import urllib.request
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from esrally_ebs import node
 from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
-from esrally_ebs.node import api, engine
+from esrally_ebs.node import api, engine, identity
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.units import MIB
 
@@ -210,6 +211,31 @@ def test_a_copied_data_directory_holds_the_same_segments_on_two_arms(
         assert node.segments(one) == node.segments(other) == built
         assert node.hashes(one.data_dir) == node.hashes(other.data_dir) == before
     assert session not in node.leftovers()
+
+
+def test_copies_of_two_nodes_swap_roles_and_keep_their_segments(
+    image: str, session: str, tmp_path: Path
+) -> None:
+    """As where one node ended before the other, and the copies of both are primary on disk."""
+    on = [directory_volume(tmp_path / name, name) for name in ("gp3-1", "gp3-2")]
+    cluster = node.start_cluster(on, SETTINGS, session=session, image=image)
+    try:
+        port = cluster[0].port
+        request(port, "PUT", "/weather", '{"settings": {"number_of_shards": 2, "number_of_replicas": 1}}')
+        lines = "".join(f'{{"index": {{}}}}\n{{"TMAX": {number}}}\n' for number in range(500))
+        assert request(port, "POST", "/weather/_bulk", lines)["errors"] is False
+        request(port, "POST", "/weather/_forcemerge?max_num_segments=1")
+        request(port, "POST", "/weather/_flush?force=true")
+        begun = identity.settled(cluster)
+        assert Counter(shard.role for shard in begun) == {"primary": 2, "replica": 2}
+        before = [node.hashes(each.data_dir) for each in cluster]
+        other_role = {"primary": "replica", "replica": "primary"}
+        swapped = tuple(sorted(replace(shard, role=other_role[shard.role]) for shard in begun))
+        assert identity.settled_as(cluster, swapped) == swapped
+        assert identity.settled_as(cluster, begun) == begun
+        assert [node.hashes(each.data_dir) for each in cluster] == before
+    finally:
+        node.remove(session)
 
 
 def test_a_node_by_hand_works_and_is_not_ours_to_clean(image: str, tmp_path: Path) -> None:

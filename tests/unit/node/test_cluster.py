@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.processes import Clock
 from esrally_ebs.node import identity, life
-from esrally_ebs.node.identity import PREFERENCES, Shard, difference, preference, searched, settled
+from esrally_ebs.node.identity import (
+    PREFERENCES,
+    Shard,
+    difference,
+    preference,
+    searched,
+    settled,
+    settled_as,
+)
 
 NAMES = ("gp3-1", "gp3-2", "gp3-3")
 SHARDS = st.sets(
@@ -65,6 +73,80 @@ def test_a_cluster_has_settled_once_every_copy_is_on_a_node(monkeypatch: pytest.
     monkeypatch.setattr(identity.api, "get", lambda port, path: next(answers))
     clock = Clock(sleep=lambda seconds: None, monotonic=lambda: 0.0)
     assert settled([node_of(1)], clock) == (Shard("logs", 0, "replica", 1),)
+
+
+class Reroutes:
+    """A cluster of two shards whose master promotes the only other copy of a shard where one is cancelled."""
+
+    def __init__(self, promotes: bool = True) -> None:
+        self.primary = {0: 2, 1: 2}  # shard -> node
+        self.promotes = promotes
+        self.asked = 0
+
+    def get(self, port: int, path: str) -> object:
+        return [
+            {
+                "index": "logs",
+                "shard": str(shard),
+                "prirep": "p" if number == primary else "r",
+                "state": "STARTED",
+                "node": NAMES[number - 1],
+            }
+            for shard, primary in self.primary.items()
+            for number in (1, 2)
+        ]
+
+    def post(self, port: int, path: str, body: dict[str, list[dict[str, dict[str, object]]]]) -> None:
+        assert path == "/_cluster/reroute"
+        self.asked += 1
+        for command in body["commands"]:
+            wanted = command["cancel"]
+            shard = int(str(wanted["shard"]))
+            assert wanted == {
+                "index": "logs",
+                "shard": shard,
+                "node": NAMES[self.primary[shard] - 1],
+                "allow_primary": True,
+            }
+            if self.promotes:
+                self.primary[shard] = 3 - self.primary[shard]
+
+
+def copies_with(primary: tuple[int, int], other: tuple[int, int] = (1, 2)) -> tuple[Shard, ...]:
+    roles = {True: "primary", False: "replica"}
+    return tuple(
+        sorted(
+            Shard("logs", shard, roles[number == at], number)
+            for shard, at in enumerate(primary)
+            for number in other
+        )
+    )
+
+
+@pytest.mark.parametrize(("wanted", "asked"), [((2, 2), 0), ((2, 1), 1), ((1, 1), 1)])
+def test_copies_that_lie_alike_get_the_roles_of_another_arm(
+    monkeypatch: pytest.MonkeyPatch, wanted: tuple[int, int], asked: int
+) -> None:
+    cluster, master = [replace(node_of(at), arm=NAMES[at]) for at in range(2)], Reroutes()
+    monkeypatch.setattr(identity, "api", master)
+    assert settled_as(cluster, copies_with(wanted)) == copies_with(wanted)
+    assert master.asked == asked
+
+
+def test_copies_that_lie_elsewhere_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, master = [replace(node_of(at), arm=NAMES[at]) for at in range(2)], Reroutes()
+    monkeypatch.setattr(identity, "api", master)
+    assert settled_as(cluster, copies_with((3, 3), (1, 3))) == copies_with((2, 2))
+    assert master.asked == 0
+
+
+def test_a_master_that_promotes_another_copy_each_time_is_not_asked_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, master = [replace(node_of(at), arm=NAMES[at]) for at in range(2)], Reroutes(promotes=False)
+    monkeypatch.setattr(identity, "api", master)
+    assert difference("gp2", copies_with((1, 1)), "gp3", settled_as(cluster, copies_with((1, 1))))
+    assert 2 <= master.asked <= 20
 
 
 def test_a_replica_that_no_node_takes_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
