@@ -14,7 +14,7 @@ test: setup ## set up, run the unit tests and the system tests (TEST_ARGS: furth
 	@scripts/test.sh
 
 test-long: export TEST_MARKS = system
-test-long: test ## make test, and the tests of minutes that go the way of a shorter one
+test-long: test ## make test, and the tests of minutes that go the way of shorter ones
 
 guest-test: setup ## boot Debian guests under QEMU, run tests/guest in them, cut their power (GUEST_TESTS: which; CUTS)
 	@scripts/guest/test.sh

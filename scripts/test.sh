@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs both test suites in an environment that setup.sh has made: what needs nothing but time, and what needs root, Docker
-# and block devices. Both run, unless there is no root; the exit code is that of the first that failed. Tests marked long
-# run when TEST_MARKS is "system". What only the tests of AWS need (a stand-in for it) is installed meanwhile; without it
+# and block devices. Both run, unless there is no root; the exit code is that of the first that failed. Tests marked long,
+# of both, run when TEST_MARKS is "system". What only the tests of AWS need (a stand-in for it) is installed meanwhile; without it
 # they are skipped.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -10,11 +10,13 @@ cd "$ROOT"
 
 read -ra more <<<"${TEST_ARGS:-}"
 marks=${TEST_MARKS:-system and not long}
+unit_marks="not system and not long"
+[ "$marks" != system ] || unit_marks="not system"
 python=$VENV/bin/python
 make_state
 
 # Two processes; tests of one file share what they build. To debug, call pytest itself.
-unit_tests() { nice "$python" -m pytest -n 2 --dist loadfile -m "not system" "${more[@]}"; }
+unit_tests() { nice "$python" -m pytest -n 2 --dist loadfile -m "$unit_marks" "${more[@]}"; }
 
 # What measures nothing may run beside what does, at a lower priority: it then takes what the other leaves.
 beside() {

@@ -134,7 +134,10 @@ FAULTS = [
         CANCELLED,
         "cancelled",
     ),
-    Fault("Ctrl-C while nodes start", QUERIES, starting_nodes, ctrl_c, 130, CANCELLED, "cancelled"),
+    pytest.param(
+        Fault("Ctrl-C while nodes start", QUERIES, starting_nodes, ctrl_c, 130, CANCELLED, "cancelled"),
+        marks=pytest.mark.long,
+    ),
     Fault("Ctrl-C during fio", FIO, running_fio, ctrl_c, 130, CANCELLED, "cancelled"),
     Fault(
         "kill -9 of Rally's main process",
@@ -174,13 +177,16 @@ FAULTS = [
         3,
         r"arm arm0: its emulated volume has died",
     ),
-    Fault(
-        "kill -9 of a volume's daemon during fio",
-        FIO,
-        running_fio,
-        kill_volume_daemon,
-        3,
-        r"arm arm0: its emulated volume has died",
+    pytest.param(
+        Fault(
+            "kill -9 of a volume's daemon during fio",
+            FIO,
+            running_fio,
+            kill_volume_daemon,
+            3,
+            r"arm arm0: its emulated volume has died",
+        ),
+        marks=pytest.mark.long,
     ),
     Fault("docker kill of a node", QUERIES, searching, kill_node, 3, r"arm arm0: its node has died: killed"),
 ]

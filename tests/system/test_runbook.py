@@ -20,7 +20,7 @@ from esrally_ebs.machine.processes import run
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.session import manual
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "runbooks" / "gp2-to-gp3.md").read_text()
 JOBS = '[[baseline]]\nname = "read"\nrw = "randread"\nbs = "4k"\nsize = "4m"\nruntime = "0.2s"\n'

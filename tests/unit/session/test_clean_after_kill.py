@@ -11,11 +11,11 @@ from killed_world import PLANS, SESSION, Instance
 
 from esrally_ebs.aws.provision.journal import JOURNAL_NAME
 
-SLOW = [pytest.mark.slow]
+SLOW = [pytest.mark.slow, pytest.mark.long]
 
 
 def plans(*quick: str, without: str = "") -> pytest.MarkDecorator:
-    """Every kind of arm but one; all but the quick ones with the system tests."""
+    """Every kind of arm but one; all but the quick ones with ``make test-long``."""
     return pytest.mark.parametrize(
         "plan",
         [
