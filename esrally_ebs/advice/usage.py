@@ -39,6 +39,7 @@ _READ |= {"kB/s": 1024, "MB/s": 1024**2, "sec/s": 512}  # -xs, of reads and writ
 _WRITTEN |= {"rqm/s": 0}
 _HUMAN = {"%": 1, "k": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes, whatever the title says
 _OLD_TITLES = ("r", "w", "rkB", "wkB", "rd_sec", "wr_sec")
+_BY_MEAN_SIZE = (("r/s", "rareq-sz", "rkB/s"), ("w/s", "wareq-sz", "wkB/s"), ("tps", "areq-sz", "kB/s"))
 _SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
 _NUMBERS_BELOW = re.compile(r"^(\S+)\n {13}", re.MULTILINE)  # their device's name: -h before sysstat 12
@@ -95,7 +96,7 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     Raises FormatError, naming ``source``, for text of no such kind, or of several devices when none is named.
     """
     try:
-        if text.lstrip().startswith(("{", "[")):
+        if _is_json(text):
             documents = list(_documents(text))
             if "sysstat" not in documents[0]:
                 return _amounts(_cloudwatch(documents, device), source)
@@ -125,6 +126,20 @@ def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:
     checked = list(intervals)
     for number, interval in enumerate(checked, start=1):
         for value in astuple(interval):
+def _is_json(text: str) -> bool:
+    return text.lstrip().startswith(("{", "["))
+
+
+def usage_notes(text: str) -> tuple[str, ...]:
+    """What must be known of a log besides its intervals."""
+    if not (_is_json(text) and re.search(r'"(?:kB|MB)_read/s"', text)):
+        return ()
+    return (
+        "iostat of sysstat 12.1.2 to 12.2.0 (Ubuntu 20.04) writes sectors into JSON and calls them kB or MB."
+        " In such a log bytes are half as many, of MB a 2048th: log with -x, which has sizes of I/Os.",
+    )
+
+
             if not 0 <= value < math.inf:
                 raise FormatError(f"{source}: {value:g} is no amount (interval {number}); leave it out")
     return checked
@@ -305,7 +320,7 @@ def _text_of(document: Mapping[str, Any]) -> str:
                 lines += _sadf_lines(report, time)
                 continue
             lines.append(time)
-            for disk in report.get("disk", ()):
+            for disk in map(_with_bytes, report.get("disk", ())):
                 lines += [" ".join(("Device", *_titles(disk))), " ".join(map(str, disk.values()))]
     return "\n".join(lines)
 
@@ -315,6 +330,16 @@ def _sadf_lines(report: Mapping[str, Any], time: Mapping[str, Any]) -> Iterator[
     for disk in report.get("disk", ()):
         yield ";".join((_SADF, "DEV", *_titles(disk)))
         yield ";".join(
+def _with_bytes(disk: Mapping[str, Any]) -> dict[str, Any]:
+    """With kB by the mean sizes of I/Os: kB and MB of iostat of sysstat 12.1.2 to 12.2.0 are sectors."""
+    kilobytes = {
+        of_bytes: disk[count] * disk[size]
+        for count, size, of_bytes in _BY_MEAN_SIZE
+        if size in disk and count in disk
+    }
+    return {**disk, **kilobytes}
+
+
             ("", str(time["interval"]), f"{time['date']} {time['time']}".strip(), *map(str, disk.values()))
         )
 

@@ -21,7 +21,7 @@ from esrally_ebs.advice.proof import kept_in_race, plan_text, raced_settings
 from esrally_ebs.advice.recording import MAX_HALVES, recording_of
 from esrally_ebs.advice.tables import build_advice
 from esrally_ebs.advice.traces import lost_events, parse_trace
-from esrally_ebs.advice.usage import intervals_of, parse_usage
+from esrally_ebs.advice.usage import intervals_of, parse_usage, usage_notes
 from esrally_ebs.advice.usage_tables import build_usage
 from esrally_ebs.catalog.cost import Usage, price_list
 from esrally_ebs.catalog.volume_types import model_for
@@ -245,7 +245,7 @@ def usage_command(
     else:
         text = _text(log)
         ios = parse_trace(text, str(log), device)
-        notes = tracing.foreign_notes(lost_events(text)) if ios.num_rows else ()
+        notes = tracing.foreign_notes(lost_events(text)) if ios.num_rows else usage_notes(text)
     intervals = intervals_of(ios, during_s) if ios.num_rows else parse_usage(text, str(log), device)
     options, unpriced = usage_options(intervals, today, region=region, types=_listed(types))
     traced = ios if ios.num_rows else None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.advice.advice import usage_options
-from esrally_ebs.advice.usage import Interval, columns_of, parse_usage, replay_usage
+from esrally_ebs.advice.usage import Interval, columns_of, parse_usage, replay_usage, usage_notes
 from esrally_ebs.advice.usage_tables import build_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
@@ -94,6 +94,25 @@ def test_json_of_iostat_is_read_as_its_text_is(before_12: bool) -> None:
         parse_usage(re.sub(r'"timestamp": "[^"]*", ', "", as_json(IOSTAT)), "log")
     with pytest.raises(FormatError, match="log: JSON, but neither of get-metric-data nor of sysstat"):
         parse_usage('{"sysstat": {"hosts": 3}}', "log")
+
+
+def test_sectors_that_json_calls_kilobytes_are_sectors() -> None:
+    """By iostat of sysstat 12.1.2 to 12.2.0 (Ubuntu 20.04): bytes were twice as many, with -m 2,048 times."""
+    disks = (
+        {"r/s": 6.0, "w/s": 59.0, "rMB/s": 296.0, "wMB/s": 448.0, "rareq-sz": 24.67, "wareq-sz": 3.80},
+        {"tps": 65.0, "kB/s": 744.0, "rqm/s": 0.0, "areq-sz": 5.72},
+    )
+    for disk in disks:
+        reports = [{"timestamp": f"10:00:{n}0", "disk": [{"disk_device": "vda"} | disk]} for n in (1, 2)]
+        (one,) = parse_usage(json.dumps({"sysstat": {"hosts": [{"statistics": reports}]}}), "log")
+        assert one.read_bytes + one.written_bytes == pytest.approx(10 * 372 * KIB, rel=1e-3)
+
+
+def test_of_json_without_sizes_it_is_said_that_kilobytes_may_be_sectors() -> None:
+    (note,) = usage_notes('{"sysstat": {"disk": [{"tps": 119.81, "kB_read/s": 2256.52}]}}')
+    assert "half as many" in note
+    assert not usage_notes(as_json(IOSTAT))
+    assert not usage_notes("Device tps kB_read/s")
 
 
 SADF = """# hostname;interval;timestamp;DEV;tps;rkB/s;wkB/s;areq-sz
