@@ -27,6 +27,7 @@ _KINDS = (
     " -d or -j of it, or a trace of blkparse, perf script, biosnoop -Q or fio's iolog"
 )
 _DAY_S, _HOUR_S = 86400, 3600
+_JUMPS_S = (_HOUR_S, _DAY_S // 2)  # of clocks that are put on or back, or do not say which half of the day
 _JITTER_S = 2  # of sar's reports, by the seconds that it prints
 _MAX_SECONDS = 7 * _DAY_S
 # Bytes of what a column counts. Older releases of sysstat (Amazon Linux 2) count sectors.
@@ -38,17 +39,20 @@ _WRITTEN |= {"kB_w+d/s": 1024, "MB_w+d/s": 1024**2, "Blk_w+d/s": 512}  # -s
 _READ |= {"kB/s": 1024, "MB/s": 1024**2, "sec/s": 512}  # -xs, of reads and writes
 _WRITTEN |= {"rqm/s": 0}
 _HUMAN = {"%": 1, "k": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes, whatever the title says
-_OLD_TITLES = ("r", "w", "rkB", "wkB", "rd_sec", "wr_sec")
 _BY_MEAN_SIZE = (("r/s", "rareq-sz", "rkB/s"), ("w/s", "wareq-sz", "wkB/s"), ("tps", "areq-sz", "kB/s"))
+_OLD_TITLES = ("r", "w", "rkB", "wkB", "rd_sec", "wr_sec")
 _SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
 _NUMBERS_BELOW = re.compile(r"^(\S+)\n {13}", re.MULTILINE)  # their device's name: -h before sysstat 12
+_NOT_TEXT = re.compile(r"\0|\x1b\[[\d;]*m")  # where a machine went down, or S_COLORS=always
+_DOTTED_TIME = re.compile(r"^((?:[\d.]+ )?\d\d?)\.(\d\d)\.(\d\d)(?=\s|$)", re.MULTILINE)  # Finnish
 _TIME = re.compile(  # of a day, as languages write it
     r"(?<!\d)(?P<hour>\d\d?)[:時时시]\s?(?P<minute>\d\d)[:分분]\s?(?P<second>\d\d)[秒초]?"
-    r"(\s?(?P<half>[AP])\.?M\b\.?)?([+-]\d{4})?"
+    r"(\s?(?P<half>[AP])\.?\s?M\b\.?)?([+-]\d{4})?"
     # and a zone: of iostat the last word, of sar before its titles, or before a device and a number
     r"(?-i:\s+(?!(?:COM|[AP]M)\b)(?:[A-Z]{2,5}|[+-]\d{2,4})"
-    r"(?=\s*$|\s+(?:DEV|COM)\b|\s+\S*[a-z]\S*\s+[\d.,]+\s))?",
+    r"(?=\s*$|\s+(?:DEV|COM)\b|\s+\S*[a-z]\S*\s+[\d.,]+\s))?"
+    r"|^(?P<epoch_s>\d{9,11})$",  # -U of sysstat 12.7.8
     re.IGNORECASE,
 )
 # Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's
@@ -95,6 +99,7 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
 
     Raises FormatError, naming ``source``, for text of no such kind, or of several devices when none is named.
     """
+    text = _NOT_TEXT.sub("", text)
     try:
         if _is_json(text):
             documents = list(_documents(text))
@@ -121,11 +126,6 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     return _amounts(_without_gaps(made), source)
 
 
-def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:
-    """The intervals, none of which has less than nothing, or no number, of anything."""
-    checked = list(intervals)
-    for number, interval in enumerate(checked, start=1):
-        for value in astuple(interval):
 def _is_json(text: str) -> bool:
     return text.lstrip().startswith(("{", "["))
 
@@ -140,6 +140,11 @@ def usage_notes(text: str) -> tuple[str, ...]:
     )
 
 
+def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:
+    """The intervals, none of which has less than nothing, or no number, of anything."""
+    checked = list(intervals)
+    for number, interval in enumerate(checked, start=1):
+        for value in astuple(interval):
             if not 0 <= value < math.inf:
                 raise FormatError(f"{source}: {value:g} is no amount (interval {number}); leave it out")
     return checked
@@ -325,11 +330,6 @@ def _text_of(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _sadf_lines(report: Mapping[str, Any], time: Mapping[str, Any]) -> Iterator[str]:
-    """What ``sadf -d`` says instead of its JSON."""
-    for disk in report.get("disk", ()):
-        yield ";".join((_SADF, "DEV", *_titles(disk)))
-        yield ";".join(
 def _with_bytes(disk: Mapping[str, Any]) -> dict[str, Any]:
     """With kB by the mean sizes of I/Os: kB and MB of iostat of sysstat 12.1.2 to 12.2.0 are sectors."""
     kilobytes = {
@@ -340,6 +340,11 @@ def _with_bytes(disk: Mapping[str, Any]) -> dict[str, Any]:
     return {**disk, **kilobytes}
 
 
+def _sadf_lines(report: Mapping[str, Any], time: Mapping[str, Any]) -> Iterator[str]:
+    """What ``sadf -d`` says instead of its JSON."""
+    for disk in report.get("disk", ()):
+        yield ";".join((_SADF, "DEV", *_titles(disk)))
+        yield ";".join(
             ("", str(time["interval"]), f"{time['date']} {time['time']}".strip(), *map(str, disk.values()))
         )
 
@@ -356,15 +361,12 @@ def _rows_of_sadf(text: str) -> Iterator[_Row]:
         words = line.replace(",", ".").split(";")
         if line.startswith(_SADF):
             titles = words[3:]
-        elif titles[:1] == ["DEV"] and len(words) == len(titles) + 3 and (seconds := float(words[1])) > 0:
+        elif titles[:1] == ["DEV"] and len(words) > len(titles) + 2 and (seconds := float(words[1])) > 0:
             time = words[2][:19]  # without the name of a zone
             ended_s = float(time) if time.isdecimal() else _moment(time).replace(tzinfo=UTC).timestamp()
-            yield (
-                words[3],
-                ended_s - seconds,
-                seconds,
-                dict(zip(titles[1:], map(float, words[4:]), strict=True)),
-            )
+            for at in range(3, len(words) - len(titles) + 1, len(titles)):  # with -h several
+                values = dict(zip(titles[1:], map(float, words[at + 1 : at + len(titles)]), strict=True))
+                yield words[at], ended_s - seconds, seconds, values
 
 
 def _device_rows(text: str, source: str) -> Iterator[_Row]:
@@ -412,14 +414,15 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
     lie between.
     """
     seconds, time_s, now_s, is_table = 0.0, -1.0, 0.0, False
-    for line in _NUMBERS_BELOW.sub(r"\1 ", text).splitlines():
+    text = _DOTTED_TIME.sub(r"\1:\2:\3", _NUMBERS_BELOW.sub(r"\1 ", text))
+    for line in text.splitlines():
         clock = _TIME.search(line)
         words = (line[clock.end() :] if clock else line).replace(",", ".").split()
         if clock and words[:1] == ["COM"]:  # of sar -C, also amid a report's time
             continue
         if clock:
             before_s, time_s = time_s, _second_of_day(clock)
-            if is_table and not line[: clock.start()].strip() and time_s < before_s:
+            if is_table and words and not line[: clock.start()].strip() and time_s < before_s:
                 now_s -= before_s - time_s
             elif time_s != before_s or not words:  # a line of sar's has the time of its report
                 seconds = _seconds_between(before_s, time_s, seconds, source) if before_s >= 0 else 0.0
@@ -431,20 +434,23 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
 
 
 def _seconds_between(before_s: float, time_s: float, usual_s: float, source: str) -> float:
-    """From a second of a day to the next such; as long as the last time where a clock was put on or back."""
+    """From a second of a day to the next such; as long as the last time where a clock jumped."""
     seconds = (time_s - before_s) % _DAY_S
     longer_s = min((seconds - usual_s) % _DAY_S, (usual_s - seconds) % _DAY_S)
-    if 0 < usual_s < _HOUR_S and abs(longer_s - _HOUR_S) <= _JITTER_S:
+    if 0 < usual_s < _HOUR_S and any(abs(longer_s - jump_s) <= _JITTER_S for jump_s in _JUMPS_S):
         return usual_s
     if time_s < before_s and seconds > _DAY_S / 2:  # no midnight between them
         raise FormatError(
             f"{source}: times run backwards, from {timedelta(seconds=before_s)} to "
-            f"{timedelta(seconds=time_s)}; give one recording at a time"
+            f"{timedelta(seconds=time_s)}; give one recording at a time, of a clock of 24 hours"
+            " (S_TIME_FORMAT=ISO)"
         )
     return seconds
 
 
 def _second_of_day(clock: re.Match[str]) -> float:
+    if epoch_s := clock["epoch_s"]:
+        return float(epoch_s) % _DAY_S
     hour, minute, second = map(int, clock.group("hour", "minute", "second"))
     if half := clock["half"]:
         hour = hour % 12 + (12 if half in "Pp" else 0)

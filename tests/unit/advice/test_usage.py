@@ -126,6 +126,8 @@ h;600;2026-11-22 12:20:01 UTC;nvme1n1;200,00;3200,00;0,00;16,00
 def test_sadf_says_for_how_long_each_of_its_lines_is() -> None:
     """A month of ``sar`` as many keep it: it was said to be no report, or neither of iostat."""
     assert parse_usage(SADF, "log", "nvme1n1") == SAR_READ
+    in_one_line = SADF.replace("16,00\nh;600;2026-11-22 12:10:01 UTC;nvme0", "16,00;nvme0")  # -h
+    assert parse_usage(in_one_line.replace("areq-sz", "areq-sz[...]"), "log", "nvme1n1") == SAR_READ
     later_day_first = "".join(SADF.splitlines(keepends=True)[i] for i in (0, 4, 1, 2, 3))
     assert parse_usage(later_day_first, "log", "nvme1n1") == SAR_READ
     assert parse_usage(re.sub(r"2026\S+ 12:([12])0:01 UTC", r"179534\g<1>600", SADF), "log", "nvme1n1")
@@ -228,6 +230,7 @@ def test_averages_of_sar_have_titles_and_are_left_out(average: str, last: bool) 
     [
         ("12:59:50 pm", "01:00:00 pm"),
         ("11:59:50 p.m.", "12:00:00 a.m."),
+        ("12:59:50 p. m.", "1:00:00 p. m."),
         ("12:59:50\u202fPM", "01:00:00\u202fPM"),
         ("23時59分50秒", "00時00分00秒"),
         ("23时59分50秒", "00时00分00秒"),
@@ -243,15 +246,34 @@ def test_times_of_day_are_read_as_other_languages_write_them(before: str, after:
     assert parse_usage(text, "log") == parse_usage(IOSTAT, "log")
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("22.11.2026 23.59.50", "23.11.2026 00.00.00"), ("1795391990", "1795392000")]
+)
+def test_times_of_finland_and_since_the_epoch_are_read(before: str, after: str) -> None:
+    """``iostat -U`` and a Finnish clock: no report was seen between two times of day."""
+    text = re.sub(r"11/23/.*", after, re.sub(r"11/22/.* PM", before, IOSTAT))
+    assert parse_usage(text, "log") == parse_usage(IOSTAT, "log")
+    finnish = re.sub(r"(\d\d):(\d\d):", r"\1.\2.", SAR.replace(".00", ",00"))
+    assert parse_usage(finnish, "log") == SAR_READ
+
+
+def test_what_is_no_text_is_passed_over() -> None:
+    """Zeros where the machine went down (and of iostat 11.6.0), and colours: no number was seen."""
+    text = IOSTAT.replace("1000.00", "\x1b[34;22m1000.00\x1b[0m").replace("0.50 ", "0.50\0 ")
+    assert parse_usage(text.replace("\n\n", "\n" + "\0" * 99 + "\n"), "log") == parse_usage(IOSTAT, "log")
+
+
 def test_days_are_not_laid_over_each_other_where_times_name_a_zone() -> None:
     """As in India, Hong Kong or the Philippines: of a month of ``iostat`` one day was left."""
     report = IOSTAT[IOSTAT.index("11/23/2026") :]
     times = ("10:00:00 AM IST", "10:00:00 PM IST") * 3
     text = "\n".join(report.replace("12:00:00 AM", time) for time in times)
     assert sum(one.seconds for one in parse_usage(text, "log")) == 5 * 12 * 3600
-    greek = (f"{hour}:00 μμ" for hour in ("12:40", "12:50", "01:00"))  # of which half of the day is not read
-    with pytest.raises(FormatError, match="times run backwards, from 12:50:00 to 1:00:00"):
-        parse_usage("\n".join(report.replace("12:00:00 AM", time) for time in greek), "log")
+    greek = [f"{hour}:00 μμ" for hour in ("12:40", "12:50", "01:00")]  # of which half of the day is not read
+    text = "\n".join(report.replace("12:00:00 AM", time) for time in greek)
+    assert [one.seconds for one in parse_usage(text, "log")] == [600, 600]
+    with pytest.raises(FormatError, match=r"from 12:50:00 to 1:00:00.*24 hours"):
+        parse_usage(text[text.index("12:50") :], "log")
 
 
 @pytest.mark.parametrize("zone", ["UTC", "+04"])
