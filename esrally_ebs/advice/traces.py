@@ -33,13 +33,14 @@ _BLKPARSE = re.compile(
 )
 _PERF = re.compile(
     rf"(.*?(?P<thread>{_NUMBER}) +\[\d+\])?.*?(?P<s>{_TIME}): +"
-    r"(block:)?block_rq_(?P<action>issue|complete|requeue): +"
+    r"(\d+ +)?(block:)?block_rq_(?P<action>issue|complete|requeue): +"
     r"(?P<device>\d+,\d+) (?P<op>[A-Z]*[RW][A-Z]*) (\d+ )?\(.*?\)"
     rf" (?P<sector>{_NUMBER}) \+ (?P<sectors>{_NUMBER})"
 )
 _BIOSNOOP = re.compile(
     rf"(?P<s>{_TIME}) +.*?(?P<thread>{_NUMBER}) +(?P<device>\S+) +(?P<op>[A-Z]*[RW][A-Z]*) +"
-    rf"(?P<sector>{_NUMBER}) +(?P<bytes>{_NUMBER})(?P<queue> +-?[\d.]+)? +(?P<took_ms>\d{{1,9}}(\.\d+)?)$"
+    rf"(?P<sector>{_NUMBER}) +(?P<bytes>{_NUMBER})( *[SR?](?= ))?(?P<queue> +-?[\d.]+)?"
+    r" +(?P<took_ms>\d{1,9}(\.\d+)?)$"
 )
 _QUEUED = "QUE(ms)"  # a column of biosnoop -Q
 _IOLOG = re.compile(

@@ -265,6 +265,19 @@ def test_an_io_that_no_scheduler_queued_is_one() -> None:
     assert parse_trace(direct, "t")["bytes"].to_pylist() == [4096, 16_384, 131_072]
 
 
+def test_the_pattern_that_biosnoop_prints_is_no_size() -> None:
+    """``-P`` of bcc, which leaves no room beside a large size: its lines were passed over."""
+    patterns = text("biosnoop").replace("4096   ", "4096   S ").replace("131072 ", "1048576R ")
+    ios = parse_trace(patterns.replace("16384  ", "16384  ? "), "t")
+    assert ios["bytes"].to_pylist() == [4096, 16_384, 2**20]
+
+
+def test_periods_of_perf_are_passed_over() -> None:
+    """``perf script -F +period`` was said to be no trace."""
+    periods = text("perf-script").replace("    block:", "  1 block:")
+    assert parse_trace(periods, "t").equals(trace("perf-script"))
+
+
 def test_two_recordings_of_fio_in_one_file_are_not_taken_for_one() -> None:
     """It adds to a file that is there: both were laid over each other, twice as many I/Os a second."""
     with pytest.raises(FormatError, match="twice: 2 recordings, as fio adds to a file"):
