@@ -231,22 +231,30 @@ class Predictor:
             if abs(error) > most:
                 raise MeasurementError(
                     f"arm {self._of.spec.name}: the self-check fails: p{percentile} of the recorded volume is"
-                    f" predicted {error:+z.1%} off (allowed: {most:.0%}); no advice. Is the trace of this"
-                    f" volume, whole, and of one client{doubt_of_credits(self._of.spec)}? Record again"
+                    f" predicted {error:+z.1%} off (allowed: {most:.0%}); no advice. {self._doubt}"
                 )
         for task, (error, of_luck) in self.errors_by_task.items():
             if abs(error) - of_luck > MAX_TASK_ERROR:
                 raise MeasurementError(
                     f"arm {self._of.spec.name}: the self-check fails: requests of {task} are predicted"
                     f" {error:+z.1%} off on the recorded volume, of which {of_luck:.1%} may be luck (allowed"
-                    f" beyond: {MAX_TASK_ERROR:.0%}); no advice. Is their part of the trace whole?"
-                    " Record again"
+                    f" beyond: {MAX_TASK_ERROR:.0%}); no advice. {self._doubt}"
                 )
         if self.slope is not None and not self.slope.agrees:
             raise MeasurementError(
                 f"arm {self._of.spec.name}: the self-check fails: {self.slope}; what requests wait for is not"
-                " understood, so no advice. Record again on a quiet machine, with one client"
+                " understood, so no advice. Record again on a quiet machine"
             )
+
+    @property
+    def _doubt(self) -> str:
+        """What to ask of a recording whose I/Os were counted, or of one of a volume of one's own."""
+        if not self._of.logged:
+            return "All I/Os of its requests are there: was the machine busy? Record again on a quiet one"
+        return (
+            "Is the trace of this volume, whole, and are all that used it in the log"
+            f"{doubt_of_credits(self._of.spec)}? Record again"
+        )
 
     @property
     def footprint_bytes(self) -> int | None:

@@ -59,6 +59,7 @@ class Recording:
     first: Column  # I/Os of request r are first[r] up to first[r + 1], excluded
     halves: int = 0  # I/Os of the trace without issue or completion, which are left out
     slower_s: float = 0.0  # what reads took longer than the volume's model, of a volume that is none of ours
+    logged: bool = False  # requests are those of a query log, and the volume is none of ours
     perturbed: tuple[PerturbedRound, ...] = ()  # of all rounds, those of the usual latency included
 
     @property
@@ -149,6 +150,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         first=np.searchsorted(request[within], np.arange(len(began_s) + 1)),
         halves=halves,
         slower_s=slower_s,
+        logged=session.kind == "trace",
     )
     _require_no_hole(session, arm, np.diff(whole.first))
     return _unperturbed(whole, session)

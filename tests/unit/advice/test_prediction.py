@@ -215,18 +215,27 @@ def test_a_trace_of_another_volume_gives_no_advice() -> None:
 @pytest.mark.parametrize(
     ("type_", "asked"),
     [
-        ("gp2", r"client, and had it 100% of its burst credits at first \(of a 'trace' --credits says it\)"),
-        ("gp3", "client"),
+        ("gp2", r"log, and had it 100% of its burst credits at first \(of a 'trace' --credits says it\)"),
+        ("gp3", "log"),
     ],
 )
 def test_burst_credits_that_were_used_up_are_named_as_a_cause(type_: str, asked: str) -> None:
     """Nobody can say those of a volume of one's own: one that was throttled is replayed from full."""
-    of = recording(recorded())
+    of = replace(recording(recorded()), logged=True)
     throttled = replace(of, latency_s=1.5 * of.latency_s)
     if type_ == "gp2":
         throttled = replace(throttled, spec=replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None))
-    with pytest.raises(MeasurementError, match=rf"and of one {asked}\? Record again"):
+    with pytest.raises(MeasurementError, match=rf"whole, and .* in the {asked}\? Record again"):
         Predictor(throttled, thread_of(of)).require_right()
+
+
+def test_a_race_whose_ios_were_counted_is_not_asked_whether_its_trace_is_whole() -> None:
+    """Nor for its clients: requests that overlap, and traces that lack I/Os, were refused before that."""
+    of = recording(recorded())
+    throttled = replace(of, latency_s=1.5 * of.latency_s)
+    with pytest.raises(MeasurementError, match=r"was the machine busy.* quiet one$") as refused:
+        Predictor(throttled, thread_of(of)).require_right()
+    assert "client" not in str(refused.value)
 
 
 def three_tasks(changed: dict[str, float], requests: int = 16) -> Predictor:
