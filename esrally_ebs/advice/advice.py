@@ -91,6 +91,12 @@ class Advice:
     load: Load | None  # None: requests one after the other, as they were recorded
 
     @property
+    def suffices(self) -> bool:
+        """Whether a setting keeps the bound, or today's volume does without burst credits."""
+        lives_on_credits = self.recorded.credits > 0 and model_for(self.recorded).bursts
+        return self.best is not None or (self.today.keeps and not lives_on_credits)
+
+    @property
     def front(self) -> tuple[Option, ...]:
         """Options than which none is both as cheap and noticeably faster, cheapest first."""
         front: list[Option] = []

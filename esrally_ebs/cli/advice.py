@@ -202,7 +202,7 @@ def _exit_code(advice: Advice, proof: Session | None) -> int:
         return 0 if kept_in_race(advice, proof) else 1
     if advice.doubtful is not None:
         return 5
-    return 0 if advice.best is not None else 1
+    return 0 if advice.suffices else 1
 
 
 Size = Annotated[str, typer.Option(help="Size of today's volume, for example 500GiB.")]

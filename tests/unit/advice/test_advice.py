@@ -52,6 +52,23 @@ def test_no_setting_keeps_what_computing_alone_takes(predictor: Predictor) -> No
     assert (advice.best, advice.doubtful) == (None, None)
 
 
+def test_todays_volume_suffices_unless_it_lives_on_burst_credits(
+    predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code said that none keeps the bound, the first line that today's volume does."""
+    high_s = predictor.check.percentile(90).high
+    assert high_s is not None
+    folder = folder_of(tmp_path, recorded())
+    assert main(["advise", str(folder.path), "--keep", f"p90={high_s * 1.01:.6f}s", "--types=st1"]) == 0
+    assert "No setting that was looked at keeps" in (said := capsys.readouterr().out)
+    assert "Today's volume keeps it as it was recorded" in said
+    bound = Bound(percentile=90, seconds=10.0)
+    alone = replace(advise(predictor, GP3, bound, region="us-east-1", types=["gp3"]), best=None)
+    gp2 = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None)
+    for volume, suffices in ((GP3, True), (gp2, False), (replace(gp2, credits=0.0), True)):
+        assert replace(alone, recorded=volume).suffices is suffices
+
+
 def test_what_is_bought_today_is_looked_at_too() -> None:
     """The cheapest that keeps a bound may be today's: only round figures were looked at."""
     looked_at = {(one.iops, one.throughput_bytes_per_s) for one in settings(replace(GP3, iops=3500), ["gp3"])}
