@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -255,6 +256,19 @@ def test_times_of_finland_and_since_the_epoch_are_read(before: str, after: str) 
     assert parse_usage(text, "log") == parse_usage(IOSTAT, "log")
     finnish = re.sub(r"(\d\d):(\d\d):", r"\1.\2.", SAR.replace(".00", ",00"))
     assert parse_usage(finnish, "log") == SAR_READ
+
+
+def test_a_long_log_takes_at_most_five_times_its_size_of_memory() -> None:
+    """It was nine times, of a month of five devices."""
+    others = " ".join(f"d{n}" for n in range(14))
+    report = IOSTAT[IOSTAT.index("11/23/2026") :].replace("w/s     wkB/s", f"w/s wkB/s {others}")
+    report = report.replace("40.00", "40.00" + 14 * "    0.10").replace("11/23/2026 12:00:00 AM", "{}")
+    long = "".join(report.format(timedelta(seconds=n)) for n in range(3000))
+    tracemalloc.start()
+    assert len(parse_usage(long, "log")) == 2999
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 5 * len(long)
 
 
 def test_what_is_no_text_is_passed_over() -> None:
