@@ -155,7 +155,10 @@ def _documents(text: str) -> Iterator[Any]:
     """JSON documents one after the other, as calls that add to a file leave them, or in a list."""
     decode, at, space = json.JSONDecoder().raw_decode, 0, re.compile(r"\s*")
     while (at := space.match(text, at).end()) < len(text):  # type: ignore[union-attr]
-        document, at = decode(text, at)
+        try:
+            document, at = decode(text, at)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"no whole JSON, {error}: copy it when what writes it has ended") from error
         yield from document if isinstance(document, list) else [document]
 
 
@@ -214,15 +217,20 @@ def _chosen(
 ) -> Iterator[tuple[str, str, list[tuple[datetime, float]]]]:
     """Metric, label and values of each result, by labels, in which ``device`` stands."""
     labels: dict[str, str] = {}
+    last_status: dict[str, str] = {}
     for result in (one for document in documents for one in _results(document)):
         label = result["Label"]
         metric = next((name for name in _METRICS if name in label), None)
         if metric is not None and (device is None or _names(label, device)):
             if labels.setdefault(metric, label) != label:
                 raise ValueError(f"of several volumes, {labels[metric]} and {label}: name one with --device")
-            if result.get("StatusCode") in _NOT_ANSWERED:
-                raise ValueError(f"{label}: not answered, {result['StatusCode']}; ask again, with rights")
+            last_status[label] = result.get("StatusCode", "Complete")
+            if last_status[label] in _NOT_ANSWERED:
+                raise ValueError(f"{label}: not answered, {last_status[label]}; ask again, with rights")
             yield metric, label, list(_values(result))
+    for label, status in last_status.items():
+        if status == "PartialData":
+            raise ValueError(f"{label}: a part of an answer (PartialData); add the others, or ask again")
 
 
 def _require_all(sums: Mapping[str, Mapping[datetime, float]], device: str | None) -> None:

@@ -399,6 +399,7 @@ SAR_B = "12:00:01  tps  rtps  wtps  bread/s  bwrtn/s\n12:10:01  9.0  4.0  5.0  3
     [
         *((text, None, "log: ") for text in ("", "{}", "nothing of the kind", IOSTAT[:400])),
         ('{"MetricDataResults": []}', None, "log: "),
+        (CLOUDWATCH[:-2], None, "log: no whole JSON, .* line 1 .* copy it when what writes it has ended"),
         ('{"MetricDataResults": {"a": 1}}', None, "neither of get-metric-data nor of sysstat"),
         (SAR.replace("12:10:01", "12:30:01"), None, "times run backwards, from 12:30:01 to 12:20:01; give"),
         (IOSTAT + IOSTAT.replace("nvme1n1", "nvme2n1"), None, "nvme1n1, nvme2n1"),
@@ -458,6 +459,7 @@ def test_answers_of_cloudwatch_that_were_added_to_one_file_are_read_together() -
         (0, {"Values": [0, 0]}, "of VolumeReadOps and VolumeReadBytes one has nothing"),
         (3, {"Values": [], "Timestamps": []}, "of VolumeWriteOps and VolumeWriteBytes one has nothing"),
         (0, {"StatusCode": "Forbidden"}, "vol-1 VolumeReadOps: not answered, Forbidden; ask again"),
+        (0, {"StatusCode": "PartialData"}, r"vol-1 VolumeReadOps: a part of an answer \(PartialData\)"),
     ],
 )
 def test_sums_that_cloudwatch_does_not_give_are_not_taken_for_none(
