@@ -248,7 +248,12 @@ def test_times_of_day_are_read_as_other_languages_write_them(before: str, after:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("22.11.2026 23.59.50", "23.11.2026 00.00.00"), ("1795391990", "1795392000")]
+    ("before", "after"),
+    [
+        ("22.11.2026 23.59.50", "23.11.2026 00.00.00"),
+        ("22.11.26 23:59:50", "23.11.26 00:00:00"),  # whose dates are no times
+        ("1795391990", "1795392000"),
+    ],
 )
 def test_times_of_finland_and_since_the_epoch_are_read(before: str, after: str) -> None:
     """``iostat -U`` and a Finnish clock: no report was seen between two times of day."""
