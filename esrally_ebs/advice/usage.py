@@ -416,10 +416,12 @@ def _counts(titles: Sequence[str], words: Sequence[str]) -> dict[str, float]:
 
 
 def _number(title: str, word: str) -> float:
-    """A number, which ``--human`` may have rounded: ``1.5M``."""
-    if word[-1:] not in _HUMAN:
-        return float(word)
-    return float(word[:-1]) * _HUMAN[word[-1]] / (_READ | _WRITTEN).get(title, 1)
+    """A number, which ``--human`` may have rounded: ``1.5M``; ValueError names the column of what is none."""
+    unit = 1.0 if word[-1:] not in _HUMAN else _HUMAN[word[-1]] / (_READ | _WRITTEN).get(title, 1)
+    try:
+        return float(word.rstrip("".join(_HUMAN))) * unit
+    except ValueError:
+        raise ValueError(f"{word!r} is no number of {title}") from None
 
 
 def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, float, float]]:

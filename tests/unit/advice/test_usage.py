@@ -408,6 +408,7 @@ SAR_B = "12:00:01  tps  rtps  wtps  bread/s  bwrtn/s\n12:10:01  9.0  4.0  5.0  3
         ('{"MetricDataResults": {"a": 1}}', None, "neither of get-metric-data nor of sysstat"),
         (SAR.replace("12:10:01", "12:30:01"), None, "times run backwards, from 12:30:01 to 12:20:01; give"),
         (IOSTAT + IOSTAT.replace("nvme1n1", "nvme2n1"), None, "nvme1n1, nvme2n1"),
+        (IOSTAT.replace(" 1000.00", " 1000.x0"), None, "log: '1000.x0' is no number of r/s; give"),
         (IOSTAT, "sdz", "log: nothing of device sdz; it has nvme1n1"),
         (SAR_B, None, r"between two times of day.*text of sar -d \(sar -b names no device\)"),
     ],
