@@ -13,7 +13,7 @@ import typer
 import esrally_ebs
 from esrally_ebs.cli.output import complain, put
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
-from esrally_ebs.machine.processes import be_called, close_to_others
+from esrally_ebs.machine.processes import be_called, close_to_others, end_as_by_interrupt
 
 # The words of each module, and their lines of the help, which so needs none of the modules.
 _COMMANDS = {
@@ -111,6 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         close_to_others()
         _be_who_called(sys.argv[1:])
+        _end_in_order(sys.argv[1:])
     # To Rally, a Python process with "esrally" in its command line is another Rally; it refuses to race then.
     be_called(" ".join(["ebs", *(sys.argv[1:] if argv is None else argv)[:2]]))
     try:
@@ -141,6 +142,10 @@ def _cancelled() -> int:
     return 130
 
 
+def _command_of(words: Sequence[str]) -> str:
+    return next((word for word in words if not word.startswith("-")), "")
+
+
 def _be_who_called(words: Sequence[str]) -> None:
     """Under sudo, go on as the calling user where root is needed for some steps only, or for nothing."""
     if not os.environ.get("SUDO_UID"):
@@ -149,10 +154,16 @@ def _be_who_called(words: Sequence[str]) -> None:
         from esrally_ebs.session.keeper import go_on_as_caller  # its imports take most of a second
     except KeyboardInterrupt:
         raise SystemExit(_cancelled()) from None
-    command = next((word for word in words if not word.startswith("-")), "")
+    command = _command_of(words)
     reads_alone = command == "trace" and any(word.partition("=")[0] == "--from" for word in words)
     if reads_alone or command not in _AS_ROOT:
         go_on_as_caller(sys.orig_argv[1:], needs_root=not reads_alone and command not in _WITHOUT_ROOT)
+
+
+def _end_in_order(words: Sequence[str]) -> None:
+    """Have a command without a reaper remove what it has not finished, however it is told to end."""
+    if _command_of(words) in _WITHOUT_ROOT:
+        end_as_by_interrupt()
 
 
 def _take_any_text() -> None:

@@ -214,6 +214,16 @@ def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
     threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
 
 
+def end_as_by_interrupt() -> None:
+    """Have SIGTERM and SIGHUP end this process as Ctrl-C does, so that it removes what it has not finished.
+
+    Where one is ignored, as SIGHUP by ``nohup``, it stays so.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+
+
 def argv_of(pid: int) -> list[str]:
     """What a process was started with, or calls itself; nothing when it is gone or may not be looked at."""
     try:

@@ -117,7 +117,8 @@ def _work(
     parents: list[Connection],
 ) -> None:
     be_called("ebs-corpus")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    for ending in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(ending, signal.SIG_IGN)  # the parent ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in parents:
         other.close()  # or we would not notice that the parent is gone

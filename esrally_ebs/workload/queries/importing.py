@@ -7,7 +7,9 @@ import hashlib
 import heapq
 import os
 import re
+import secrets
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -444,12 +446,17 @@ def _new_directory(output: Path) -> Iterator[Path]:
         if output.exists() and any(output.iterdir()):
             raise PlanError(f"--output {output}: is not empty; name a new directory")
         output.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
+        # named before it is made: there is no moment between in which a signal would leave it behind
+        folder = output.parent / f".{output.name}-{secrets.token_hex(4)}"
         try:
+            folder.mkdir(mode=0o700)
             yield folder
             os.rename(folder, output)  # noqa: PTH104 - takes the place of an empty directory
         finally:
+            # a terminal that closes sends two signals: the second waits until nothing is left
+            usual = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
             shutil.rmtree(folder, ignore_errors=True)
+            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
     except OSError as error:
         raise SetupError(
             f"--output {output}: cannot be written: {error.strerror or error}; name a directory with room "

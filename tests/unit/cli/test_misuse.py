@@ -231,6 +231,15 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
     assert "Traceback" not in output
 
 
+def test_a_hangup_that_nohup_has_ignored_ends_no_command() -> None:
+    code = (
+        "import os, signal; from esrally_ebs.machine.processes import end_as_by_interrupt;"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN); end_as_by_interrupt();"
+        "os.kill(os.getpid(), signal.SIGHUP)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_ctrl_c_in_a_callback_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python drops what a callback raises; the import system has one that a Ctrl-C met now and then."""
     monkeypatch.setattr(sys, "unraisablehook", interrupt_again)

@@ -4,6 +4,9 @@ import gzip
 import hashlib
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from query_logs import query_line, write
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import FormatError, PlanError
+from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.workload.queries import Options, import_logs, logs
 
 MATCH_ALL = {"query": {"match_all": {}}}
@@ -182,6 +186,21 @@ def test_an_output_that_is_taken_stays_as_it_is(
     assert code == 2
     assert kind == "link" or (output / "mine" if output.is_dir() else output).read_text() == "precious"
     assert sorted(path.name for path in log.parent.iterdir()) == ["log.json", "out"]
+
+
+@pytest.mark.parametrize("signals", [["SIGINT"], ["SIGTERM"], ["SIGHUP", "SIGHUP"]], ids=" ".join)
+def test_an_import_that_is_ended_leaves_nothing(signals: list[str], tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        log.writelines([query_line(MATCH_ALL) + "\n"] * 200_000)  # some seconds of work
+    command = [sys.executable, "-m", "esrally_ebs", "workload", "import", "log", "--output", "out"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as running:
+        begun = SYSTEM_CLOCK.wait_until(lambda: len([*tmp_path.iterdir()]) > 1, limit_s=60, poll_s=0.01)
+        for name in signals:
+            running.send_signal(signal.Signals[name])
+        _, said = running.communicate()
+    assert begun
+    assert (running.returncode, b"Traceback" in said) == (130, False), said
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 def test_an_empty_output_directory_is_used(log: Path) -> None:
