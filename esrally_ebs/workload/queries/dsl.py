@@ -52,10 +52,10 @@ _MODULE_AGGREGATIONS: Final = words(
 )
 # What shapes a query although it is a string; everything else that is no key is a literal.
 _STRUCTURE: Final = words(
-    "_index _source analyzer boost boost_mode calendar_interval categorization_analyzer "
-    "categorization_filters collect_mode default_field default_operator distance distance_type "
-    "docvalue_fields excludes execution_hint fetch_fields field fields fixed_interval flags format fuzziness "
-    "fuzzy_rewrite gap_policy ignore_unmapped includes index inference_id input_field interval k lang "
+    "_index _source analyzer boost boost_mode calendar_interval categorization_analyzer collect_mode "
+    "default_field default_operator distance distance_type docvalue_fields excludes execution_hint "
+    "fetch_fields field fields fixed_interval flags format fuzziness fuzzy_rewrite gap_policy "
+    "ignore_unmapped includes index inference_id input_field interval k lang "
     "max_expansions method min_doc_count minimum_interval minimum_should_match minimum_should_match_field "
     "missing_order mode model_id modifier multi_value_mode normalizer num_candidates numeric_type offset "
     "on_script_error operator parent_type path pivot precision prefix_length quote_analyzer "
@@ -64,15 +64,16 @@ _STRUCTURE: Final = words(
     "unmapped_type use_field validation_method value_type zero_terms_query"
 )
 _TOP_STRUCTURE: Final = words(
-    "_source docvalue_fields explain fields profile seq_no_primary_term size slice stats stored_fields "
+    "_source docvalue_fields explain fields profile seq_no_primary_term size slice stored_fields "
     "timeout track_scores track_total_hits version"
 )
 PARTS: Final = _TOP_STRUCTURE | words(
     "aggregations aggs collapse ext from highlight indices_boost knn min_score pit post_filter query rescore "
-    "runtime_mappings script_fields search_after sort suggest terminate_after"
+    "runtime_mappings script_fields search_after sort stats suggest terminate_after"
 )
 MODULE_PARTS: Final = words("rank retriever sub_searches")  # of versions after 8.8, or of x-pack
 _ORDERS: Final = frozenset(("asc", "desc"))
+PATHS_OF_ALL: Final = words("_bucket_count _count _key _term _time")  # what any bucket has
 
 
 class Walk:
@@ -93,9 +94,16 @@ class Walk:
         """What takes the place of the ``walked`` options of a query's field or of an aggregation."""
         return walked
 
-    def named(self, filters: dict[str, Json]) -> Json:
-        """What takes the place of walked filters by name, as Kibana's are the queries, or of words."""
-        return filters
+    def named(self, parts: dict[str, Json]) -> dict[str, Json]:
+        """What takes the place of walked parts by the names that their author gave them, or of words.
+
+        Kibana's names of filters are the queries themselves.
+        """
+        return parts
+
+    def path(self, text: str) -> str:
+        """What takes the place of a path of such names: ``sales>mean.value``."""
+        return text
 
     # --- what they may ask
 
@@ -129,9 +137,18 @@ class Walk:
             return self._sort(value)
         if key in _TOP_STRUCTURE:
             return self._fields(value, key)
-        if key == "runtime_mappings" or key == "script_fields":
-            return self._options(value, key)
+        if key in ("runtime_mappings", "script_fields") and isinstance(value, dict):
+            walked = {name: self._options(field, key) for name, field in value.items()}
+            return walked if key == "runtime_mappings" else self.named(walked)  # the former are fields
+        if key == "suggest" and isinstance(value, dict):
+            return self._suggestions(value)
         return self._option(key, value, "")
+
+    def _suggestions(self, node: dict[str, Json]) -> Json:
+        """Suggestions by name, and the text of those that have none of their own."""
+        of_all = {key: value for key, value in node.items() if not isinstance(value, dict)}
+        named = {name: self._options(value, "") for name, value in node.items() if name not in of_all}
+        return {**self._options(of_all, ""), **self.named(named)}
 
     def _fields(self, node: Json, key: str) -> Json:
         """Lists of fields; nothing in them is a literal."""
@@ -174,10 +191,9 @@ class Walk:
             return self._aggregations(value)
         if key in ("inner_hits", "top_hits") and isinstance(value, dict):
             return self.body(value)
-        if key == "sort" and where != "geo_line":  # whose sort is an option with a field
-            return self._sort(value)
-        if key in ("order", "buckets_path"):
-            return value
+        # but for the sort of geo_line, an option with a field, and fields of such names
+        if key in ("sort", "order", "buckets_path") and where not in ("geo_line", "highlight"):
+            return self._sorted_by(key, value, where)
         if _has_objects(value):
             return self._objects(key, value, where)
         if key in _STRUCTURE or where == "highlight":
@@ -186,10 +202,12 @@ class Walk:
 
     def _objects(self, key: str, value: Json, where: str) -> Json:
         """An option that holds objects: clauses, further options, or literals alone."""
+        # words with their weights, or a bucket by the names of its sources
+        is_named = key in ("query_vector", "tokens") or (key == "after" and where == "composite")
+        if is_named and isinstance(value, dict):
+            return self.named(self._literals(value, key, where))
         if key in _DOCUMENTS:
             return self._literals(value, key, where)
-        if key in ("query_vector", "tokens") and isinstance(value, dict):  # words with their weights
-            return self.named(self._literals(value, key, where))
         spans = key in _SPAN_CLAUSES and where.startswith("span_")
         # the functions of function_score and the queries of rescore are options, not queries
         plain = key == "functions" or (where == "rescore" and key == "query") or where in _FIELD_QUERIES
@@ -206,7 +224,7 @@ class Walk:
     def _aggregations(self, node: Json) -> Json:
         if not isinstance(node, dict):
             return self._literals(node, "aggs", "")
-        return {name: self._one_aggregation(value) for name, value in node.items()}
+        return self.named({name: self._one_aggregation(value) for name, value in node.items()})
 
     def _one_aggregation(self, node: Json) -> Json:
         if not isinstance(node, dict):
@@ -217,7 +235,8 @@ class Walk:
         if key in ("aggs", "aggregations"):
             return self._aggregations(value)
         if key == "meta":
-            return self._literals(value, key, "")
+            walked = self._literals(value, key, "")
+            return self.named(walked) if isinstance(walked, dict) else walked
         self.aggregations.append(key)
         if key == "filter":
             return self._query(value)
@@ -252,7 +271,29 @@ class Walk:
     def _source(self, node: Json) -> Json:
         if not isinstance(node, dict):
             return self._literals(node, "sources", "composite")
-        return {name: self._options(kind, "composite") for name, kind in node.items()}
+        return self.named({name: self._options(kind, "composite") for name, kind in node.items()})
+
+    def _sorted_by(self, key: str, value: Json, where: str) -> Json:
+        """What hits or buckets are sorted by, or computed from."""
+        if key == "buckets_path":
+            return self._paths(value)
+        if where == "bucket_sort":
+            return self._order(value if isinstance(value, list) else [value])
+        return self._sort(value) if key == "sort" else self._order(value)
+
+    def _order(self, node: Json) -> Json:
+        """How buckets are sorted, by paths; or ``asc``, of what says itself what it sorts."""
+        if isinstance(node, list):
+            return [self.path(part) if isinstance(part, str) else self._order(part) for part in node]
+        return {self.path(path): order for path, order in node.items()} if isinstance(node, dict) else node
+
+    def _paths(self, node: Json) -> Json:
+        """A path to what other aggregations have found, a list of them, or some by the names of variables."""
+        if isinstance(node, dict):
+            return {name: self._paths(path) for name, path in node.items()}
+        if isinstance(node, list):
+            return [self._paths(path) for path in node]
+        return self.path(node) if isinstance(node, str) else node
 
     def _sort(self, node: Json) -> Json:
         if isinstance(node, list):

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import orjson
 
-from esrally_ebs.workload.queries.dsl import Json, Walk
+from esrally_ebs.workload.queries.dsl import PATHS_OF_ALL, Json, Walk
 from esrally_ebs.workload.queries.search import LoggedSearch, Reason, format_time
 from esrally_ebs.workload.queries.shapes import LIMIT, Shape, Shapes, Templates, is_object
 
@@ -151,7 +151,11 @@ _OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and ag
 _BOUNDS_IN_QUERY: Final = re.compile(rf"{_ISO_DATE.pattern}|{_LUCENE_RANGE.pattern}|:\(?[<>]")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _POINT: Final = re.compile(r"-?\d+(\.\d+)?, *-?\d+(\.\d+)?")
-_FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a buckets_path
+_FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a path to an aggregation
+# The name of an aggregation in it: up to one within it, a bucket or metric in brackets, or the last dot.
+_STEP_OF_PATH: Final = re.compile(
+    rf"((?:\A|>)\s*)(?!(?:{'|'.join(PATHS_OF_ALL)})\s*(?:>|\Z))([^>\[]+?)(?=\s*(?:[>\[]|\.[^.>\[]+\Z|\Z))"
+)
 # A string of a script; group 1 is what makes it the name of a field or of a parameter.
 _SCRIPT_STRING: Final = re.compile(
     r"""(\[|\b(?:containsKey|field)\(|\$\(|\bparams\.\w+,)?\s*(?:'[^']*'|"[^"]*")"""
@@ -175,6 +179,7 @@ class Hasher(Walk):
             return value
         if (
             where in ("regexp", "kql", "wrapper")
+            or key == "categorization_filters"
             or (where == "query_string" and has_regexp(value))
             or (where in _WITH_INCLUDE and key in ("include", "exclude"))
         ):
@@ -188,14 +193,12 @@ class Hasher(Walk):
             return value  # a number or a date: nothing would lie between others
         return hash_query(value) if where.endswith("query_string") else hash_text(value)
 
-    def named(self, filters: dict[str, Json]) -> Json:
-        return {_hash_name(name): walked for name, walked in filters.items()}
+    def named(self, parts: dict[str, Json]) -> dict[str, Json]:
+        return {_hash_name(name): walked for name, walked in parts.items()}
 
-    def _option(self, key: str, value: Json, where: str) -> Json:
-        if key == "buckets_path":
-            paths = orjson.dumps(value).decode()
-            return orjson.loads(_FILTER_OF_PATH.sub(lambda name: f"['{_hash_name(name[1])}']", paths))
-        return super()._option(key, value, where)
+    def path(self, text: str) -> str:
+        text = _FILTER_OF_PATH.sub(lambda name: f"['{_hash_name(name[1])}']", text)
+        return _STEP_OF_PATH.sub(lambda step: step[1] + _hash_name(step[2]), text)
 
     def _script(self, node: Json) -> Json:
         source = node.get("source") if isinstance(node, dict) else node
@@ -377,6 +380,7 @@ class Preparer:
                 "q": hash_query,
                 "preference": _hash_preference,
                 "routing": hash_text,
+                "stats": hash_text,
                 "suggest_text": hash_text,
             }
             params = {name: hashes.get(name, str)(value) for name, value in params.items()}

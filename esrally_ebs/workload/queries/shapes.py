@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from esrally_ebs.workload.queries.dsl import MODULE_PARTS, PARTS, Walk
+from esrally_ebs.workload.queries.dsl import MODULE_PARTS, PARTS, PATHS_OF_ALL, Walk
 from esrally_ebs.workload.queries.search import Reason
 
 MAX_DEPTH: Final = 60
@@ -128,9 +128,13 @@ class _Shaper(Walk):
         # how the dates of a range are written is no more than they are; fixing them may have added it
         return {key: value for key, value in walked.items() if where != "range" or key != "format"}
 
-    def named(self, filters: dict[str, Any]) -> Any:  # noqa: ANN401
-        shapes = sorted(filters.values(), key=lambda one: orjson.dumps(one, option=orjson.OPT_SORT_KEYS))
-        return shapes[:1] if shapes[:1] == [_LITERAL] else shapes  # words with weights have no shape
+    def named(self, parts: dict[str, Any]) -> dict[str, Any]:
+        shapes = sorted(parts.values(), key=lambda one: orjson.dumps(one, option=orjson.OPT_SORT_KEYS))
+        # words with weights have no shape
+        return {_LITERAL: shapes[:1] if shapes[:1] == [_LITERAL] else shapes} if shapes else {}
+
+    def path(self, text: str) -> str:
+        return text if text in PATHS_OF_ALL else _LITERAL
 
     def _list(self, walked: list[Any]) -> list[Any]:
         # the points of a polygon, too, which are lists or objects of literals

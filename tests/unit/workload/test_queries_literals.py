@@ -16,6 +16,14 @@ from esrally_ebs.workload.queries.shapes import Shapes
 
 AT_US = 1_767_348_000_123_000  # 2026-01-02T10:00:00.123Z
 AT = "2026-01-02T10:00:00.123Z"
+A, BOB, U = map(hash_text, ("a", "bob", "u"))
+
+
+def before_hashing(body: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(body)
+    for word in ("a", "bob", "u"):
+        text = text.replace(hash_text(word), word)
+    return dict(json.loads(text))
 
 
 def frozen(body: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +216,7 @@ def test_maths_on_a_date_of_a_query_string_are_not_hashed(bound: str) -> None:
 
 
 def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
-    lookup = {"index": "users", "id": hash_text("bob"), "path": "friends"}
+    lookup = {"index": "users", "id": BOB, "path": "friends"}
     factor = {"field_value_factor": {"field": "likes", "modifier": "log1p", "missing": 1}}
     near = {"gauss": {"place": {"origin": "52.5,13.4", "scale": "2km"}, "multi_value_mode": "avg"}}
     clauses = [
@@ -225,10 +233,9 @@ def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
         "from": "20",
         "query": {"function_score": {"query": {"bool": {"filter": clauses}}, "functions": [factor, near]}},
         "sort": [{"price": {"order": "desc", "missing": "_last"}}, {"_geo_distance": {"place": "u33dc1"}}],
-        "aggs": {"g": grid, "s": spans, "a": {"composite": {"sources": [{"u": users}]}}},
+        "aggs": {BOB: grid, U: spans, A: {"composite": {"sources": [{U: users}]}}},
     }
-    asked = {**body, "query": json.loads(json.dumps(body["query"]).replace(hash_text("bob"), "bob"))}
-    assert Hasher().body(asked) == body
+    assert Hasher().body(before_hashing(body)) == body
     assert hash_text("10.0.0.1") in str(Hasher().body({"query": {"range": {"ip": {"gte": "10.0.0.1"}}}}))
 
 
@@ -241,10 +248,11 @@ def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
         {"query": {"knn": {"field": "v", "query_vector": "00ff7f"}}},
         {"query": {"rule": {"organic": {"match_all": {}}, "ruleset_ids": ["sale"]}}},
         {"query": {"sparse_vector": {"field": "v", "inference_id": "elser", "query": ""}}},
+        {"highlight": {"fields": {"order": {"type": "plain"}, "sort": {"type": "plain"}}}},
         {"retriever": {"linear": {"retrievers": [{"normalizer": "minmax", "weight": 2}]}}},
-        {"aggs": {"a": {"significant_text": {"field": "a", "source_fields": ["b"]}}}},
-        {"aggs": {"a": {"geo_line": {"point": {"field": "place"}, "sort": {"field": "@timestamp"}}}}},
-        {"aggs": {"a": {"categorize_text": {"field": "a", "categorization_analyzer": "standard"}}}},
+        {"aggs": {A: {"significant_text": {"field": "a", "source_fields": ["b"]}}}},
+        {"aggs": {A: {"geo_line": {"point": {"field": "place"}, "sort": {"field": "@timestamp"}}}}},
+        {"aggs": {A: {"categorize_text": {"field": "a", "categorization_analyzer": "standard"}}}},
         {
             "runtime_mappings": {
                 "user": {
@@ -254,13 +262,13 @@ def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
                     "target_field": "key",
                     "fetch_fields": ["name"],
                 },
-                "day": {"type": "keyword", "script": "emit(1)", "on_script_error": "continue"},
+                "order": {"type": "keyword", "script": "emit(1)", "on_script_error": "continue"},
             }
         },
     ],
 )
 def test_names_that_are_no_literals_are_not_hashed(body: dict[str, Any]) -> None:
-    assert Hasher().body(body) == body
+    assert Hasher().body(before_hashing(body)) == body
 
 
 def test_points_and_regular_expressions(tmp_path: Path) -> None:
@@ -292,9 +300,56 @@ def test_names_of_filters_are_literals(tmp_path: Path) -> None:
     texts = [(tmp_path / "out" / name).read_text() for name in ("queries.ndjson", "templates.json")]
     assert not [name for name in ("bob", "zoe") if name in "".join(texts)]
     assert len(json.loads(texts[1])["templates"]) == 1
-    who = requests(tmp_path / "out")[0]["body"]["aggs"]["who"]
+    (who,) = requests(tmp_path / "out")[0]["body"]["aggs"].values()
     (name, _) = who["filters"]["filters"]
-    assert who["aggs"]["n"]["bucket_script"]["buckets_path"] == {"a": f"x['{name}']>n"}
+    ((n, counted),) = who["aggs"].items()
+    assert counted["bucket_script"]["buckets_path"] == {"a": f"{hash_text('x')}['{name}']>{n}"}
+
+
+def test_names_that_a_query_gives_are_literals(tmp_path: Path) -> None:
+    def body(name: str) -> dict[str, Any]:
+        total = f"total of {name}"
+        sums = {
+            total: {"sum": {"field": "price"}},
+            "best": {"bucket_sort": {"sort": [total, {f"{name}>{total}.value": "desc"}, {"_key": "asc"}]}},
+        }
+        users = {
+            "terms": {"field": "user", "order": [{total: "desc"}, {"_count": "asc"}]},
+            "aggs": sums,
+            "meta": {name: 1},
+        }
+        pages = {"sources": [{name: {"terms": {"field": "user"}}}], "after": {name: name}}
+        paths = {"t": f"{name} > {total}", "n": "_count", "p": f"{name}[99.5]", "q": f"{name}>a.{name}.99"}
+        return {
+            "stats": [name],
+            "script_fields": {name: {"script": "1"}},
+            "suggest": {"text": name, name: {"term": {"field": "user"}}},
+            "aggs": {
+                name: users,
+                "pages": {"composite": pages},
+                "most": {"max_bucket": {"buckets_path": f"{name}>{total}"}},
+                "all": {"bucket_script": {"buckets_path": paths, "script": "params.t"}},
+            },
+        }
+
+    log = write(tmp_path / "log", *(query_line(body(name)) for name in ("bob", "zoe")))
+    import_logs([log], tmp_path / "plain")
+    import_logs([log], tmp_path / "out", Options(hash_literals=True))
+    plain, shapes = ((tmp_path / name / "templates.json").read_text() for name in ("plain", "out"))
+    assert plain == shapes
+    assert len(json.loads(shapes)["templates"]) == 1
+    texts = shapes + (tmp_path / "out" / "queries.ndjson").read_text()
+    assert not [name for name in ("bob", "zoe") if name in texts]
+    hashed = requests(tmp_path / "out")[0]["body"]
+    (bob, _, _, script) = hashed["aggs"]
+    users = hashed["aggs"][bob]
+    (total, best) = users["aggs"]
+    assert users["terms"]["order"] == [{total: "desc"}, {"_count": "asc"}]
+    sort = users["aggs"][best]["bucket_sort"]["sort"]
+    assert sort == [total, {f"{bob}>{total}.value": "desc"}, {"_key": "asc"}]
+    paths = hashed["aggs"][script]["bucket_script"]["buckets_path"]
+    assert (paths["t"], paths["n"], paths["p"]) == (f"{bob} > {total}", "_count", f"{bob}[99.5]")
+    assert hashed["suggest"].keys() == {"text", bob}
 
 
 @pytest.mark.parametrize(
@@ -388,6 +443,12 @@ def test_what_would_be_another_language_if_it_were_hashed(query: dict[str, Any],
     hasher = Hasher()
     hasher.body({"query": query})
     assert hasher.refused is refused
+
+
+def test_regular_expressions_that_tell_categories_are_not_hashed() -> None:
+    hasher = Hasher()
+    hasher.body({"aggs": {"a": {"categorize_text": {"field": "m", "categorization_filters": ["bob.*"]}}}})
+    assert hasher.refused
 
 
 def test_a_regular_expression_of_the_url_is_not_hashed(tmp_path: Path) -> None:
