@@ -136,10 +136,13 @@ _DATE: Final = re.compile(  # with the day, or the year, first
 )
 _TOKEN: Final = re.compile(r"\w+")
 _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
-# A word before a colon is a field, and so is what must exist; numbers after ^ and ~ weigh and blur.
+# Numbers after ^ and ~ weigh and blur. What stands before a colon is a field, and so is what must exist,
+# where the language has fields; in a phrase nothing is.
 _QUERY_WORD: Final = re.compile(
-    r"(_exists_:\S+|[\^~][\d.]+|\|\|" + _STEPS.replace("/", r"\\?/") + r"(?!\w))"
-    r"|\b\d+(?:\.\d+){3}\b|\w+(?![\w.]*:)"
+    r'"(?P<phrase>(?:[^"\\]|\\.)*+)"'
+    r"|(?P<kept>[\^~][\d.]+|\|\|" + _STEPS.replace("/", r"\\?/") + r"(?!\w))"
+    r"|\b\d+(?:\.\d+){3}\b|(?P<field>_exists_:\S+|\b\w++(?=(?:[\w.*-]|\\.){0,255}+:))|\w+",
+    re.DOTALL,
 )
 _MASK: Final = re.compile(r"(.+)(/\d{1,3})")
 _ANY_INTEGER_DIGITS: Final = 9  # as many digits make an integer, whatever they are
@@ -191,7 +194,9 @@ class Hasher(Walk):
             return value
         if _OF_BOUNDS.fullmatch(where) and not _LETTER.search(value) and _address(value) is None:
             return value  # a number or a date: nothing would lie between others
-        return hash_query(value) if where.endswith("query_string") else hash_text(value)
+        if where.endswith("query_string"):
+            return hash_query(value, has_fields=where == "query_string")
+        return hash_text(value)
 
     def named(self, parts: dict[str, Json]) -> dict[str, Json]:
         return {_hash_name(name): walked for name, walked in parts.items()}
@@ -212,12 +217,16 @@ def has_regexp(text: str) -> bool:
     return any(_QUERY_REGEXP.findall(text))
 
 
-def hash_query(text: str) -> str:
-    """A Lucene query string with its words hashed; fields, operators and dates stay."""
+def hash_query(text: str, *, has_fields: bool = True) -> str:
+    """A query string with its words hashed; operators and dates stay, and the fields that Lucene's has."""
     bounds = _BOUNDS_IN_QUERY.search(text) is not None
 
     def hashed(word: re.Match[str]) -> str:
-        return word[0] if word[1] or (bounds and word[0][0].isdigit()) else hash_text(word[0])
+        phrase = word["phrase"]
+        if phrase is not None:
+            return f'"{phrase if bounds and not _LETTER.search(phrase) else hash_text(phrase)}"'
+        is_kept = word["kept"] or (has_fields and word["field"]) or (bounds and word[0][0].isdigit())
+        return word[0] if is_kept else hash_text(word[0])
 
     return _QUERY_WORD.sub(hashed, text)
 

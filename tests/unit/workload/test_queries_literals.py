@@ -215,6 +215,28 @@ def test_maths_on_a_date_of_a_query_string_are_not_hashed(bound: str) -> None:
     assert hash_query(f"ts:[{bound} TO *] AND (bob||-bob)") == f"ts:[{bound} TO *] AND ({bob}||-{bob})"
 
 
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ('user:"bob: bob" AND "bob:bob"', f'user:"{BOB}: {BOB}" AND "{BOB}:{BOB}"'),
+        (r'"say \"bob: u\""', rf'"{hash_text("say")} \"{BOB}: {U}\""'),
+        (
+            r"app-name:bob labels.app\ id:bob name.\*:bob",
+            rf"app-name:{BOB} labels.app\ id:{BOB} name.\*:{BOB}",
+        ),
+        ('n:["10" TO "20"] AND "bob"', f'n:["10" TO "20"] AND "{BOB}"'),
+    ],
+)
+def test_fields_of_a_query_string_stay_and_no_word_of_a_phrase(text: str, becomes: str) -> None:
+    assert hash_query(text) == becomes
+
+
+def test_a_simple_query_string_has_no_fields() -> None:
+    body = {"query": {"simple_query_string": {"query": 'bob:u +"bob: u"~2'}}}
+    hashed = {"query": {"simple_query_string": {"query": f'{BOB}:{U} +"{BOB}: {U}"~2'}}}
+    assert Hasher().body(body) == hashed
+
+
 def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
     lookup = {"index": "users", "id": BOB, "path": "friends"}
     factor = {"field_value_factor": {"field": "likes", "modifier": "log1p", "missing": 1}}
