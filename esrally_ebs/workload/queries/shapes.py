@@ -45,6 +45,7 @@ _RUN: Final = re.compile(
 _ANY_STRING: Final = re.compile(_STRING)
 _PAINLESS: Final = (None, "painless", "expression")
 _LITERAL: Final = "?"
+_SEARCHES: Final = ("knn", "suggest")  # parts of a body that search as queries do
 MAX_TEMPLATES: Final = 2_000  # what more shapes there are is one template, OTHER
 OTHER: Final = "other"
 _MAX_LAST: Final = 50_000
@@ -100,7 +101,9 @@ class Shapes:
         walk = _Shaper()
         node = walk.body(orjson.loads(_RUN.sub(_without_literal, body)))
         text = orjson.dumps(node, option=orjson.OPT_SORT_KEYS)
-        names = list(dict.fromkeys(name for name in (*walk.queries, *walk.aggregations) if name != "bool"))
+        parts = [name for name in _SEARCHES if name in node]
+        asked = (*parts, *walk.queries, *walk.aggregations)
+        names = list(dict.fromkeys(name for name in asked if name != "bool"))
         label = "-".join(re.sub(r"[^a-z0-9_]", "", name) for name in names[:4]) or "match_all"
         reason = self._reason(node, walk)
         return Shape(reason=reason, text=text.decode(), label=label, has_limit=LIMIT in node)

@@ -185,3 +185,19 @@ def test_lines_wait_on_disk_for_those_of_other_logs(tmp_path: Path) -> None:
     for ordering, _ in waiting:
         ordering.close()
     assert memory < 8e6  # of 16 MB
+
+
+@pytest.mark.parametrize(
+    ("body", "label"),
+    [
+        ({"knn": {"field": "v", "query_vector": [1, 2], "k": 1, "num_candidates": 2}}, "knn"),
+        (
+            {"knn": [{"field": "v", "filter": {"term": {"a": 1}}}], "query": {"match": {"a": "b"}}},
+            "knn-term-match",
+        ),
+        ({"suggest": {"s": {"prefix": "a", "completion": {"field": "b"}}}}, "suggest"),
+        ({"size": 0}, "match_all"),
+    ],
+)
+def test_a_template_is_called_by_all_that_searches(body: dict[str, Any], label: str) -> None:
+    assert Shapes().of(json.dumps(body)).label == label
