@@ -25,8 +25,9 @@ _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have
 _STEPS: Final = r"(?:(?:[+-]\d*|/)[yMwdhHms])*"
 _MATHS: Final = rf"now(?P<maths>{_STEPS})"
 _NOW: Final = re.compile(_MATHS)
-# [now-1d TO now} of query strings, and ts:>=now-1d; there a slash may be escaped
-_LUCENE_MATHS: Final = _MATHS.replace("/", r"\\?/")
+# [now-1d TO now} of query strings, and ts:>=now-1d; there signs may be escaped
+_LUCENE_STEPS: Final = _STEPS.replace("/", r"\\?/").replace("[+-]", r"\\?[+-]")
+_LUCENE_MATHS: Final = rf"now(?P<maths>{_LUCENE_STEPS})"
 _LUCENE_RANGE: Final = re.compile(r"[\[{]\s*\S+\s+TO\s+\S+?\s*[\]}]")
 _LUCENE_NOW: Final = re.compile(rf'(?<![\w"])(?P<quote>")?{_LUCENE_MATHS}(?(quote)"|(?!["\w]))')
 _LUCENE_SIDE: Final = re.compile(rf'(?<=[:(\s])([<>])(=?)("?)({_LUCENE_MATHS})\3(?=[\s()^]|\Z)')
@@ -140,7 +141,7 @@ _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
 # where the language has fields; in a phrase nothing is.
 _QUERY_WORD: Final = re.compile(
     r'"(?P<phrase>(?:[^"\\]|\\.)*+)"'
-    r"|(?P<kept>[\^~][\d.]+|\|\|" + _STEPS.replace("/", r"\\?/") + r"(?!\w))"
+    rf"|(?P<kept>[\^~][\d.]+|\|\|{_LUCENE_STEPS}(?!\w))"
     r"|\b\d+(?:\.\d+){3}\b|(?P<field>_exists_:\S+|\b\w++(?=(?:[\w.*-]|\\.){0,255}+:))|\w+",
     re.DOTALL,
 )

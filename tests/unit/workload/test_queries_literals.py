@@ -124,6 +124,8 @@ def test_dates_of_aggregations_and_query_strings_are_fixed() -> None:
         ("ts:(>now-1h AND <=now)", f'ts:({{"{AT}||-1h" TO *] AND [* TO "{AT}"])'),
         ("ts:<now-1M^2", f'ts:[* TO "{AT}||-1M"}}^2'),
         ("ts:[now-1d\\/d TO now\\/d}", f'ts:["{AT}||-1d/d" TO "{AT}||/d"}}'),
+        ("ts:[now\\-1d TO now\\+1h]", f'ts:["{AT}||-1d" TO "{AT}||+1h"]'),
+        ("ts:>=now\\-1d", f'ts:["{AT}||-1d" TO *]'),
         ('ts:["now-1d" TO "now"]', f'ts:["{AT}||-1d" TO "{AT}"]'),
         ('ts:>"now-1h" AND a:b', f'ts:{{"{AT}||-1h" TO *] AND a:b'),
         ('t:["now or never" TO x]', 't:["now or never" TO x]'),
