@@ -57,26 +57,28 @@ _COMMANDS = {
     "workload": {"workload": "Your own queries as a Rally track."},
 }
 _NAMED = ("volumes", "corpus", "workload")  # modules whose name is a word before their commands
-_OF_ALL = ("--help", "-h", "--version")  # as the first word: runs no command
+_COMPLETION = "_ESRALLY_EBS_COMPLETE"  # set by a shell that asks what may come next, options too
 
 
-def app_of(words: Sequence[str]) -> typer.Typer:
-    """The commands: of the first word's module alone, since to load all takes a second or more."""
+def app_of(words: Sequence[str] | None = None) -> typer.Typer:
+    """The commands: all without ``words``, else of the first word's module, since to load all takes seconds.
+
+    Where the first word is no command, none can run: their names and lines are enough for help and errors.
+    """
     app = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_group)
-    first = words[0] if words else ""
-    if first in _OF_ALL:
-        for lines in _COMMANDS.values():
-            for word, text in lines.items():
-                app.command(word, help=text)(lambda: None)
-        return app
-    for name in [module for module, lines in _COMMANDS.items() if first in lines] or _COMMANDS:
+    first = next((word for word in words or () if word != "--"), "")
+    modules = [name for name, lines in _COMMANDS.items() if words is None or first in lines]
+    for name in modules:
         commands = import_module(f"esrally_ebs.cli.{name}").app
         app.add_typer(commands, name=name if name in _NAMED else None)
+    for lines in () if modules else _COMMANDS.values():
+        for word, text in lines.items():
+            app.command(word, help=text)(lambda: None)
     return app
 
 
@@ -187,7 +189,8 @@ def _hang_up() -> int:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         words = list(sys.argv[1:] if argv is None else argv)
-        code = app_of(words)(args=words, standalone_mode=False, prog_name="esrally-ebs")
+        app = app_of(None if os.environ.get(_COMPLETION) else words)
+        code = app(args=words, standalone_mode=False, prog_name="esrally-ebs")
     except EbsError as error:
         complain(f"esrally-ebs: {error}")
         return error.exit_code

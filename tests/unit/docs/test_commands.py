@@ -28,7 +28,7 @@ COMMANDS = {f"{page.name}: {shlex.join(words)}": words for page in PAGES for wor
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
 def test_a_command_that_a_document_shows_is_understood(words: list[str]) -> None:
-    command, rest, path = get_command(app_of([])), list(words), "esrally-ebs"
+    command, rest, path = get_command(app_of()), list(words), "esrally-ebs"
     while hasattr(command, "commands"):
         path = f"{path} {rest[0]}"
         assert rest[0] in command.commands, f"no command {path}"

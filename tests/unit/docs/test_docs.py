@@ -38,7 +38,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:  # noq
     }
 
 
-COMMANDS = commands(get_command(app_of([])))
+COMMANDS = commands(get_command(app_of()))
 
 
 def test_the_commands_are_those_of_the_contract() -> None:
