@@ -217,7 +217,7 @@ def _remove_replaced(folder: Path) -> None:
 def _is_whole(part: Path, schema: pa.Schema) -> bool:
     try:
         with ExitStack() as files:
-            for _ in _groups(open_parquet(files, part), schema):
+            for _ in _groups(_open_parquet(files, part), schema):
                 pass
     except BROKEN:
         return False
@@ -228,7 +228,7 @@ def _batches(parts: Iterable[Path], schema: pa.Schema) -> Iterator[pa.Table]:
     pending: list[pa.Table] = []
     for part in parts:
         with ExitStack() as files:
-            for table in _groups(open_parquet(files, part), schema):
+            for table in _groups(_open_parquet(files, part), schema):
                 pending.append(table)
                 if sum(table.num_rows for table in pending) >= _ROWS_PER_GROUP:
                     yield pa.concat_tables(pending).unify_dictionaries()
@@ -252,26 +252,18 @@ def read_parts(
     if not folder.is_dir():
         return wanted.empty_table(), ()
     tables, broken = [wanted.empty_table()], []
-    with ExitStack() as files:
-        with locked(folder, shared=True):  # opened files stay readable when a merge deletes them
-            opened = [(part, _unless_broken(open_parquet, files, part)) for part in _live_parts(folder)[0]]
-        for part, file in opened:
-            table = None if file is None else _unless_broken(read_table, file, wanted)
-            if table is None:
+    # A merge, which deletes what it has read, waits meanwhile. One file after the other is open: a session
+    # that was killed, or still runs, has more of them than a process may open.
+    with locked(folder, shared=True):
+        for part in _live_parts(folder)[0]:
+            try:
+                tables.append(read_file(part, wanted))
+            except BROKEN:
                 broken.append(f"{folder.name}/{part.name}: {UNREADABLE}; its rows are left out")
-            else:
-                tables.append(table)
     return pa.concat_tables(tables).unify_dictionaries(), tuple(broken)
 
 
-def _unless_broken(read: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - of ``read``
-    try:
-        return read(*arguments)
-    except BROKEN:
-        return None
-
-
-def open_parquet(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
+def _open_parquet(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
     """A ParquetFile that ``files`` closes; raises one of BROKEN, also for what would fill the memory."""
     source = files.enter_context(open_file(path, _MAX_BYTES))
     _check_crc(source, path)
@@ -291,9 +283,10 @@ def open_parquet(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow
     return file
 
 
-def read_table(file: Any, wanted: pa.Schema) -> pa.Table:  # noqa: ANN401 - a ParquetFile
-    """The wanted columns of an open file; raises one of BROKEN."""
-    return _checked(file.read(columns=wanted.names), wanted)
+def read_file(path: Path, wanted: pa.Schema) -> pa.Table:
+    """The wanted columns of a file; raises one of BROKEN."""
+    with ExitStack() as files:
+        return _checked(_open_parquet(files, path).read(columns=wanted.names), wanted)
 
 
 def _checked(table: pa.Table, wanted: pa.Schema) -> pa.Table:
@@ -328,7 +321,7 @@ def _replaced_by(merged: Path) -> list[str]:
     try:
         with ExitStack() as files:
             names = parse_json(
-                (open_parquet(files, merged).schema_arrow.metadata or {}).get(_REPLACES, b"[]")
+                (_open_parquet(files, merged).schema_arrow.metadata or {}).get(_REPLACES, b"[]")
             )
             return [name for name in names if _PART_NAME.fullmatch(name)]
     except BROKEN:

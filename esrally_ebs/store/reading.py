@@ -1,7 +1,6 @@
 """Reading session folders: one whole, all as a list, or one by a name that a person would type."""
 
 import os
-from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from esrally_ebs.machine.processes import Process
 from esrally_ebs.model import Event, State
 from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY, parse_event, parse_sealed
 from esrally_ebs.store.files import open_file
-from esrally_ebs.store.parts import BROKEN, open_parquet, read_parts, read_table
+from esrally_ebs.store.parts import BROKEN, read_file, read_parts
 from esrally_ebs.store.session import Owner, Session, SessionRecord, SessionSummary, parse_record
 
 _MAX_RECORD_BYTES = 2**26
@@ -60,8 +59,7 @@ def read_baseline(path: Path) -> pa.Table:
     """The rows of ``baseline.parquet``; an empty table when there is none yet."""
     file = path / "baseline.parquet"
     try:
-        with ExitStack() as files:
-            return read_table(open_parquet(files, file), BASELINE)
+        return read_file(file, BASELINE)
     except FileNotFoundError:
         return BASELINE.empty_table()
     except BROKEN as error:  # cut, damaged, or of other columns

@@ -1,6 +1,7 @@
 """Growing tables: merged without loss, whole after a crash, patient with a disk that fails."""
 
 import errno
+import resource
 import threading
 import time
 from dataclasses import replace
@@ -89,6 +90,20 @@ def test_a_merge_keeps_what_cannot_be_read_and_merges_the_rest(tmp_path: Path, b
     assert table["iteration"].to_pylist() == [2, 3]
     assert warnings == (f"{tmp_path.name}/{part.name}: not readable as Parquet; its rows are left out",)
     assert len(list(tmp_path.glob("*.parquet"))) == 2
+
+
+def test_a_killed_session_has_more_parts_than_a_process_may_open(tmp_path: Path) -> None:
+    write_table(tmp_path / "part-0.parquet", to_table([SAMPLE], SAMPLES))
+    for number in range(1, 100):
+        (tmp_path / f"part-{number}.parquet").hardlink_to(tmp_path / "part-0.parquet")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (sum(1 for _ in Path("/proc/self/fd").iterdir()) + 20, hard))
+    try:
+        table, warnings = read_parts(tmp_path, SAMPLES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not warnings
+    assert table.num_rows == 100
 
 
 def test_a_disk_that_is_full_gives_one_line_and_loses_no_row(tmp_path: Path) -> None:
