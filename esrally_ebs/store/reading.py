@@ -63,7 +63,10 @@ def read_baseline(path: Path) -> pa.Table:
     except FileNotFoundError:
         return BASELINE.empty_table()
     except BROKEN as error:  # cut, damaged, or of other columns
-        raise FormatError(f"{file}: not readable as Parquet; its fio output is beside it") from error
+        raise FormatError(
+            f"{file}: not readable as Parquet; restore it from a copy, or remove it to read the session"
+            " without fio's figures"
+        ) from error
 
 
 def list_sessions(home: Path) -> list[SessionSummary]:

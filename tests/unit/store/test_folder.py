@@ -229,7 +229,7 @@ def test_a_damaged_table_of_fio_is_one_line(folder: SessionFolder) -> None:
         path.read_bytes(),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(FormatError, match=r"baseline.parquet: not readable as Parquet; its fio output"):
+        with pytest.raises(FormatError, match=r"baseline.parquet: not readable as Parquet; restore it"):
             load_session(folder.path)
 
 
