@@ -77,6 +77,8 @@ def run_knee(
     Caches of a plan that has them cold are steady, unless ``overrides`` have a mode.
     """
     parse_bound(latency, "--latency")
+    if "" in tasks:  # Rally would take all of them
+        raise PlanError("--task '': an empty name; is a variable of your shell not set?")
     path = plan_path(name)
     if "cache.mode" not in overrides and load_plan(path, overrides).cache.mode == "cold":
         complain(

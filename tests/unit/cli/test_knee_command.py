@@ -39,3 +39,11 @@ def test_caches_that_a_plan_has_cold_are_steady(
     assert (overrides["mode"], overrides["bound"]) == (mode, "p99=100ms")
     assert overrides.get("cache.mode", "warm") == mode  # what Rally is given makes the same plan
     assert ("caches are steady here" in capsys.readouterr().err) is is_said
+
+
+def test_an_empty_name_of_a_task_races_none_instead_of_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runs, "_race", lambda *_: 0)
+    assert main(["knee", "aa", "--latency", "p99=100ms", "--task", "range_field", "--task", ""]) == 2
+    assert "--task '': an empty name; is a variable of your shell not set?" in capsys.readouterr().err
