@@ -32,7 +32,7 @@ def near(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # the daemon of an emulated volume starts without it
 
     names = get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {names[0]!r}?" if names else ""
+    return f"; did you mean {str(names[0])!r}?" if names else ""  # a name may be of an enum
 
 
 class SetupError(EbsError):

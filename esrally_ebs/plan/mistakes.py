@@ -119,7 +119,7 @@ def _text(problem: Any) -> str:  # noqa: ANN401 - pydantic's own record
     if kind in _KINDS:
         return f"{(repr(value) if isinstance(value, str) else str(value))[:_SHOWN]} is {_KINDS[kind]}"
     if context.get("pattern") in _PATTERNS:
-        return f"{value!r} {_PATTERNS[context['pattern']]}"
+        return f"{repr(value)[:_SHOWN]} {_PATTERNS[context['pattern']]}"
     allowed = str(problem["msg"]).replace("Input should", "it should")
     meant = near(str(value), _WORD.findall(str(context.get("expected", ""))))
     return f"{repr(value)[:_SHOWN]} is not allowed: {allowed}{meant}"
