@@ -166,7 +166,8 @@ def format_of(form: str | None, output: Path | None, known: Iterable[str] = repo
         raise PlanError(f"--output {output}: is a folder; name a file")
     suffix = output.suffix[1:].lower()
     form = form or next((name for name in known if suffix in (name, report.SUFFIX.get(name))), None)
-    kind = mimetypes.guess_type(output.name)[0] or "text/plain"
+    kind, packed = mimetypes.guess_type(output.name)
+    kind = packed or kind or "text/plain"
     if form is None and not kind.startswith("text/"):
         raise PlanError(
             f"--output {output}: nothing is written as {kind}; give --format, one of {', '.join(known)}"

@@ -43,6 +43,7 @@ from esrally_ebs.store import SessionFolder
             "--output /nowhere/out: there is no folder /nowhere",
         ),
         (["advise", "x", "--keep", "p99=1s", "--race", "--output", "/nowhere/out"], "is no folder /nowhere"),
+        (["report", "x", "--output", "report.html.gz"], "nothing is written as gzip; give --format, one of"),
         (["report", "x", "--output", "report.PDF"], "report.PDF: nothing is written as application/pdf; giv"),
         (["run", "smoke", "--sessions", "2"], "--sessions"),
         (["corpus", "convert", "x", "--output", "~nobody-is-called-so"], "directory.; write the whole path"),
