@@ -76,12 +76,17 @@ class PriceList:
         return self._included[type_]
 
 
+def own_list() -> str | None:
+    """The user's price list, as ESRALLY_EBS_PRICES names it."""
+    return os.environ.get(PRICES_VARIABLE)
+
+
 def price_list(path: str | None = None) -> PriceList:
     """Our prices under those of the user's file: ``path``, or what ESRALLY_EBS_PRICES names.
 
     Raises PlanError, naming file and key, when the file cannot be read or is not a price list.
     """
-    ours, path = _ours(), path or os.environ.get(PRICES_VARIABLE)
+    ours, path = _ours(), path or own_list()
     if not path:
         return ours
     try:

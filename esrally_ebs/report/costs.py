@@ -49,7 +49,7 @@ def region_of(session: Session) -> tuple[str, bool]:
 def table(session: Session, findings: Findings, arm_costs: Sequence[ArmCost]) -> Table | None:
     """A row per arm; None where no arm has a price, nor should: by a price list or a region that is named."""
     sold = any(one.iops or one.bytes_per_s for one in arm_costs)
-    wanted = session.plan.cost.prices or (sold and region_of(session)[1])
+    wanted = session.plan.cost.prices or cost.own_list() or (sold and region_of(session)[1])
     if all(one.price is None for one in arm_costs) and not wanted:
         return None
     p99 = _p99(findings)
@@ -115,7 +115,7 @@ def _notes(session: Session, arm_costs: Sequence[ArmCost], *, has_times: bool) -
         notes.append("An emulated arm is priced as the volume that it emulates.")
     if has_times:
         notes.append("The middle is the geometric mean of the tasks' 99th percentiles.")
-    notes += [f"No price: {one.problem}" for one in arm_costs if one.price is None]
+    notes += dict.fromkeys(f"No price: {one.problem}" for one in arm_costs if one.price is None)
     return notes
 
 

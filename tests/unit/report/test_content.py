@@ -31,6 +31,14 @@ def test_too_few_rounds_give_no_verdict_but_their_number(tmp_path: Path) -> None
     assert built.next_step == "measure 4 more rounds (design.rounds = 6)."
 
 
+def test_a_price_list_that_is_not_there_is_no_silence_about_costs(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_PRICES", "/nowhere.json")
+    text = report.render_text(report.build(load_session(recorded)))
+    assert text.count("No price: /nowhere.json: prices cannot be read: No such file or directory") == 1
+
+
 def test_different_hits_make_the_arms_not_comparable(tmp_path: Path) -> None:
     rows = [*samples(), sample("gp3", 1, "range_field_big_range", START, 0.06, hits=3)]
     rows.append(sample("gp2", 1, "range_field_big_range", START, 0.06))
