@@ -104,6 +104,7 @@ _WITHOUT_ROOT = {
 TRACEBACK = "ESRALLY_EBS_TRACEBACK"  # when set, an error that nobody foresaw is printed with its traceback
 # Raised by what was read; any other unforeseen error is laid to the machine.
 _OF_DATA = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, MemoryError)
+_CANCELLED = 130
 _HUNG_UP = 141  # as a shell says of a process that ended because nobody reads its pipe any more
 
 
@@ -141,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _cancelled() -> int:
     complain("esrally-ebs: cancelled")
-    return 130
+    return _CANCELLED
 
 
 def _command_of(words: Sequence[str]) -> str:
@@ -206,6 +207,8 @@ def _run(argv: Sequence[str] | None) -> int:
         if what:  # a command without words says nothing, it has shown its help
             complain(f"esrally-ebs: {what}; see '{command} --help'")
         return 2
+    if code == _CANCELLED:  # typer makes it of KeyboardInterrupt, and says nothing
+        return _cancelled()
     return code if isinstance(code, int) else 0
 
 

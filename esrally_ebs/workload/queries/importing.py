@@ -13,7 +13,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -445,6 +445,7 @@ def _new_directory(output: Path) -> Iterator[Path]:
     try:
         if output.exists() and any(output.iterdir()):
             raise PlanError(f"--output {output}: is not empty; name a new directory")
+        parents = [parent for parent in output.parents if not parent.exists()]
         output.parent.mkdir(parents=True, exist_ok=True)
         # named before it is made: there is no moment between in which a signal would leave it behind
         folder = output.parent / f".{output.name}-{secrets.token_hex(4)}"
@@ -456,6 +457,9 @@ def _new_directory(output: Path) -> Iterator[Path]:
             # a terminal that closes sends two signals: the second waits until nothing is left
             usual = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
             shutil.rmtree(folder, ignore_errors=True)
+            for parent in parents if not output.exists() else ():
+                with suppress(OSError):  # something else is in it by now
+                    parent.rmdir()
             signal.pthread_sigmask(signal.SIG_SETMASK, usual)
     except OSError as error:
         raise SetupError(
