@@ -71,7 +71,9 @@ _NEXT_STEP: Mapping[str, str] = {
     "ConnectionClosedError": "check the network, then try again",
     "ReadTimeoutError": "try again",
     "ValueError": "correct AWS_ENDPOINT_URL (http://HOST:PORT) and AWS_REGION",
+    "JSONDecodeError": "correct credential_process of the AWS profile",
 }
+_CREDENTIALS_STEP = "correct where credentials are from (credential_process, AWS_WEB_IDENTITY_TOKEN_FILE ...)"
 
 
 def redacted(text: str) -> str:
@@ -172,7 +174,8 @@ class Aws:
             return _answer(self._client(service), _sdk("botocore").xform_name(operation), params)
         except botocore.ClientError as error:
             raise _refused(action, error) from None  # the cause's text may hold an account number
-        except (botocore.BotoCoreError, ValueError) as error:  # ValueError: an endpoint that is no address
+        # ValueError: an endpoint that is no address; OSError: a file or a program that is to give credentials
+        except (botocore.BotoCoreError, ValueError, OSError) as error:
             raise _unreached(action, error) from None
 
     def _hear(self, *, parsed: Mapping[str, Any], **_: object) -> None:
@@ -220,7 +223,7 @@ def credentials_end(roots: Roots) -> float | None:
         if credentials is None or credentials.method in _RENEWED:
             return None
         credentials.get_frozen_credentials()  # a role's are fetched only now
-    except (botocore.BotoCoreError, botocore.ClientError):
+    except (botocore.BotoCoreError, botocore.ClientError, ValueError, OSError):
         return None  # the first call says so in better words
     end = getattr(credentials, "_expiry_time", None)  # the SDK has no public name for it
     return None if end is None else float(end.timestamp())
@@ -320,5 +323,5 @@ def _refused(action: str, error: Any) -> AwsError:  # noqa: ANN401
 def _unreached(action: str, error: Exception) -> AwsError:
     kind = type(error).__name__
     message = redacted(" ".join(str(error).split()))
-    step = _NEXT_STEP.get(kind)
+    step = _CREDENTIALS_STEP if isinstance(error, OSError) else _NEXT_STEP.get(kind)
     return AwsError(action, kind, f"{message}; {step}" if step else message)

@@ -9,7 +9,14 @@ from botocore.loaders import JSONFileLoader
 from fake_imds import imds
 from fake_machine import FakeMachine
 
-from esrally_ebs.aws.clients import REHEARSAL_VARIABLE, Aws, AwsError, action_of, redacted
+from esrally_ebs.aws.clients import (
+    REHEARSAL_VARIABLE,
+    Aws,
+    AwsError,
+    action_of,
+    credentials_end,
+    redacted,
+)
 from esrally_ebs.errors import SetupError
 
 
@@ -85,6 +92,31 @@ def test_an_endpoint_that_is_no_address_is_one_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:5000")
     with pytest.raises(AwsError, match="Invalid endpoint: localhost:5000; correct AWS_ENDPOINT_URL"):
         Aws("us-east-1").call("ec2", "DescribeVolumes")
+
+
+@pytest.mark.parametrize(
+    ("profile", "why"),
+    [
+        (
+            "credential_process = /nowhere/at-all",
+            "No such file .*'/nowhere/at-all'; correct where credentials",
+        ),
+        ("credential_process = echo no JSON", "Expecting value.*; correct credential_process"),
+        (
+            "role_arn = arn:aws:iam::123456789012:role/x\nweb_identity_token_file = /nowhere/at-all",
+            "No such file .*'/nowhere/at-all'; correct where credentials",
+        ),
+    ],
+)
+def test_a_source_of_credentials_that_is_not_there_is_one_line(
+    profile: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"[default]\n{profile}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    with pytest.raises(AwsError, match=f"AWS ec2:DescribeVolumes: .*{why}"):
+        Aws("us-east-1").call("ec2", "DescribeVolumes")
+    assert credentials_end(FakeMachine(tmp_path).roots) is None
 
 
 @pytest.mark.parametrize(("vendor", "asks"), [("QEMU", False), ("Amazon EC2", True)])
