@@ -10,6 +10,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,18 +100,17 @@ class _Service:
         return answer.strip()
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
         try:
-            connection.request(method, self._path + path, headers=dict(headers))
-            answer = connection.getresponse()
-            return answer.status, answer.read(4096).decode("ascii", "replace")
-        except (OSError, http.client.HTTPException) as error:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+            with closing(connection):
+                connection.request(method, self._path + path, headers=dict(headers))
+                answer = connection.getresponse()
+                return answer.status, answer.read(4096).decode("ascii", "replace")
+        except (OSError, UnicodeError, http.client.HTTPException) as error:  # UnicodeError: no host's name
             raise SetupError(
                 f"{self._url}: the metadata service does not answer ({error!r}); in a container its hop limit"
                 " may be 1, raise it or set AWS_EC2_METADATA_DISABLED=true"
             ) from error
-        finally:
-            connection.close()
 
 
 def _address(url: str) -> tuple[str, int | None, str]:

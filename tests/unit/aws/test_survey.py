@@ -185,6 +185,12 @@ def test_an_endpoint_that_is_no_address_is_one_clear_error(machine: FakeMachine,
         this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint_})
 
 
+@pytest.mark.parametrize("endpoint_", ["http://a..b", "http://a b"])
+def test_an_endpoint_whose_host_cannot_be_is_one_clear_error(machine: FakeMachine, endpoint_: str) -> None:
+    with pytest.raises(SetupError, match=f"{endpoint_}: the metadata service does not answer"):
+        this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint_})
+
+
 def test_the_endpoint_is_the_one_of_the_sdks() -> None:
     assert endpoint({}) == "http://169.254.169.254"
     assert endpoint({"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE": "IPv6"}) == "http://[fd00:ec2::254]"
