@@ -11,9 +11,9 @@ from typing import Any
 
 from esrally_ebs.aws.clients import Api, AwsError
 from esrally_ebs.aws.describe import modifications_of, volumes_where
-from esrally_ebs.aws.provision.goal import TAG_OWNER, TAG_RUN, RunOwner, tags_of
+from esrally_ebs.aws.provision.goal import EBS_TYPES, TAG_OWNER, TAG_RUN, RunOwner, tags_of
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.errors import PlanError, SetupError, near
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB, MIB
@@ -64,15 +64,20 @@ def target_of(now: Settings, change: VolumeChange) -> Settings:
     """The settings after the change, with everything said that AWS would fill in by itself.
 
     From gp2 to gp3 that is the higher of what both have, as AWS documents it. Raises PlanError when the type
-    does not allow it, or the volume would shrink.
+    does not allow it, the volume would shrink, or what was bought for an io1 or io2 would be lost unsaid.
     """
-    type_ = change.type or now.type
+    type_ = _type_of(change.type or now.type)
     same = type_ == now.type
     iops = change.iops or (now.iops if same and type_ != "gp2" else None)
     rate = change.throughput_mib or (now.throughput_mib if same else None)
     size = change.size_gib or now.size_gib
     if type_ == "gp3" and not same:
-        iops = iops or max(_GP3_IOPS, _baseline(now))
+        if now.type in ("io1", "io2") and not (iops and rate):
+            raise PlanError(
+                f"from {now.text} to gp3: AWS would give it {_GP3_IOPS:,} IOPS and {_GP3_MIB} MiB/s then;"
+                " give both iops and throughput"
+            )
+        iops = iops or max(_GP3_IOPS, _gp2_iops(now))
         rate = rate or max(_GP3_MIB, _gp2_mib(now))
     target = Settings(type=type_, size_gib=size, iops=iops, throughput_mib=rate)
     if size < now.size_gib:
@@ -229,13 +234,22 @@ def _began(raw: Mapping[str, Any]) -> float | None:
     return began.timestamp() if isinstance(began, datetime) else None
 
 
-def _baseline(now: Settings) -> int:
-    return min(16_000, max(100, 3 * now.size_gib)) if now.type == "gp2" else now.iops or 0
+def _type_of(name: str) -> str:
+    """What AWS calls a type of volume; PlanError for what is none of EBS."""
+    if name not in EBS_TYPES:
+        raise PlanError(
+            f"EBS has no type {name!r}; use one of {', '.join(EBS_TYPES)}{near(name, EBS_TYPES)}", key="type"
+        )
+    return EBS_TYPES[name]
+
+
+def _gp2_iops(now: Settings) -> int:
+    return min(16_000, max(100, 3 * now.size_gib)) if now.type == "gp2" else 0
 
 
 def _gp2_mib(now: Settings) -> int:
     if now.type != "gp2":
-        return now.throughput_mib or 0
+        return 0
     return _GP2_SMALL_MIB if now.size_gib <= _GP2_SMALL_GIB else _GP2_LARGE_MIB
 
 

@@ -7,7 +7,7 @@ from esrally_ebs.analysis.multiplicity import needed_rounds
 from esrally_ebs.analysis.sequential import confidence_of
 from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.aws.modify import Settings, VolumeChange, target_of
-from esrally_ebs.aws.provision.goal import sort_of
+from esrally_ebs.aws.provision.goal import EBS_TYPES, sort_of
 from esrally_ebs.catalog.cost import price_list
 from esrally_ebs.checks.guards import check_names
 from esrally_ebs.errors import PlanError, SetupError
@@ -53,7 +53,7 @@ def _check_change(wanted: ModifyPlan, arm: VolumeSpec) -> None:
         )
     rate = arm.throughput_bytes_per_s
     now = Settings(
-        type=arm.type,
+        type=EBS_TYPES[arm.type],
         size_gib=arm.size_bytes // GIB,
         iops=arm.iops,
         throughput_mib=None if rate is None else rate // MIB,

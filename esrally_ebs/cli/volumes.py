@@ -74,7 +74,9 @@ def volumes_modify(
     arm: Annotated[str, typer.Argument(metavar="ARM", help="An attached arm's name, or a volume: vol-...")],
     type_: Annotated[str | None, typer.Option("--type", help="The new type, such as gp3.")] = None,
     size: Annotated[str | None, typer.Option("--size", help="The new size, such as 200GiB.")] = None,
-    iops: Annotated[int | None, typer.Option("--iops", help="Provisioned operations a second.")] = None,
+    iops: Annotated[
+        int | None, typer.Option("--iops", min=1, help="Provisioned operations a second.")
+    ] = None,
     throughput: Annotated[str | None, typer.Option("--throughput", help="Such as 250MiB/s.")] = None,
     not_ours: Annotated[
         bool, typer.Option("--not-ours", help="Also a volume that this pack did not make.")

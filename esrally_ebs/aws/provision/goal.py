@@ -30,8 +30,8 @@ _NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 +=._:/@-]")
 _TAG_LENGTH = 256
 _HASH_LENGTH = 12  # hexadecimal digits, of a hash or of the boot's id
 # The types that plans know, as AWS calls them.
-_EBS_TYPES = {name: name for name in ("gp2", "gp3", "io1", "io2", "st1", "sc1", "standard")}
-_EBS_TYPES |= {"io2-block-express": "io2", "magnetic": "standard"}
+EBS_TYPES = {name: name for name in ("gp2", "gp3", "io1", "io2", "st1", "sc1", "standard")}
+EBS_TYPES |= {"io2-block-express": "io2", "magnetic": "standard"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point:
         owner=owner,
         place=place,
         sort=sort,
-        type=_EBS_TYPES.get(spec.type, spec.type),
+        type=EBS_TYPES.get(spec.type, spec.type),
         size_gib=0 if sort == "efs" else _whole(spec, "size", spec.size_bytes, GIB),
         point=point,
         count=spec.stripes,
@@ -176,11 +176,11 @@ def sort_of(spec: VolumeSpec) -> Sort:
         return "efs"
     if spec.type == "instance-store":
         return "instance-store"
-    if spec.type in _EBS_TYPES:
+    if spec.type in EBS_TYPES:
         return "ebs"
     raise PlanError(
         f"volume '{spec.name}': AWS has no type {spec.type!r}; use one of"
-        f" {', '.join((*_EBS_TYPES, 'efs', 'instance-store'))}"
+        f" {', '.join((*EBS_TYPES, 'efs', 'instance-store'))}"
     )
 
 

@@ -44,11 +44,33 @@ def test_what_is_given_goes_before_what_would_be_filled_in() -> None:
         (VolumeChange(type="gp3", iops=100_000), "100,000 IOPS is outside"),
         (VolumeChange(type="gp3", throughput_mib=1000), "1000 MiB/s needs at least 4,000 IOPS"),
         (VolumeChange(type="gp9"), "no type 'gp9'"),
+        (VolumeChange(type="GP3"), "no type 'GP3'; .*; did you mean 'gp3'"),
+        (VolumeChange(type="efs"), "EBS has no type 'efs'; use one of gp2, gp3"),
+        (VolumeChange(type="instance-store", iops=500), "EBS has no type 'instance-store'"),
     ],
 )
 def test_what_no_volume_can_become_is_refused_before_aws_is_asked(change: VolumeChange, text: str) -> None:
     with pytest.raises(PlanError, match=text):
         modify.target_of(Settings(type="gp2", size_gib=100, iops=300), change)
+
+
+@pytest.mark.parametrize(("name", "type_"), [("io2-block-express", "io2"), ("magnetic", "standard")])
+def test_a_type_is_asked_for_by_the_name_that_aws_knows(name: str, type_: str) -> None:
+    iops = 3000 if type_ == "io2" else None
+    assert modify.target_of(gp2(100), VolumeChange(type=name, iops=iops)).type == type_
+    with pytest.raises(PlanError, match="nothing is to be changed"):
+        modify.target_of(Settings(type=type_, size_gib=100, iops=iops), VolumeChange(type=name))
+
+
+@pytest.mark.parametrize("given", [{}, {"iops": 64_000}, {"throughput_mib": 1000}])
+def test_what_was_bought_of_an_io1_is_not_dropped_for_gp3_without_a_word(given: dict[str, int]) -> None:
+    now = Settings(type="io1", size_gib=1280, iops=64_000)  # which moves 1,000 MiB/s
+    with pytest.raises(PlanError, match=r"AWS would give it 3,000 IOPS and 125 MiB/s .*; give both"):
+        modify.target_of(now, VolumeChange(type="gp3", **given))
+    both = VolumeChange(type="gp3", iops=64_000, throughput_mib=1000)
+    assert modify.target_of(now, both) == Settings(
+        type="gp3", size_gib=1280, iops=64_000, throughput_mib=1000
+    )
 
 
 @pytest.mark.parametrize("state", modify.UNDER_WAY)

@@ -62,7 +62,7 @@ def test_rounds_that_can_and_rehearsals_pass(design: dict[str, object], searches
     ("aws", "change", "says"),
     [
         ("", 'type = "gp2"', r"modify\.arm: only one EBS volume is changed in place, and a is none; make"),
-        ("[aws]\n", 'type = "gp33"', r"modify\.type: volume 'target': no type 'gp33'; use one of"),
+        ("[aws]\n", 'type = "gp33"', r"modify\.type: EBS has no type 'gp33'; use one of"),
         ("[aws]\n", "iops = 90000", r"modify\.iops: gp3 volume 'target': 90,000 IOPS is outside"),
         ("[aws]\n", 'size = "10GiB"', "modify: size: a volume cannot shrink from 100 to 10 GiB"),
     ],
@@ -74,6 +74,13 @@ def test_a_change_that_the_arm_cannot_have_is_refused_before_it_is_made(
     plan = parse_plan(f'name = "p"\n{ARM}{job}{aws}[modify]\narm = "a"\n{change}\n', "p.toml")
     with pytest.raises(PlanError, match=rf"^p\.toml: {says}"):
         preflight.check_plan(plan)
+
+
+def test_an_arm_that_a_plan_calls_by_another_name_than_aws_keeps_what_it_has() -> None:
+    arm = '[[arm]]\nname = "a"\ntype = "io2-block-express"\nsize = "100GiB"\niops = 5000\n'
+    job = '[[baseline]]\nname = "j"\nrw = "randread"\nbs = "16k"\n'
+    modify = '[aws]\n[modify]\narm = "a"\nsize = "200GiB"\n'
+    preflight.check_plan(parse_plan(f'name = "p"\n{arm}{job}{modify}', "p.toml"))
 
 
 def test_a_place_that_records_and_containers_cannot_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from esrally_ebs.store import SessionFolder
         (["report"], "Missing argument"),
         (["simulate", "\udcff.toml"], "/\\udcff.toml: No such file"),
         (["volumes", "set", "gp2", "--credits", "2"], "--credits"),
+        (["volumes", "modify", "vol-1", "--iops", "0", "--size", "200GiB"], "--iops"),
         (["volumes", "set", "gp2", "--time-scale", "much"], "--time-scale"),
         (["volumes", "set", "gp2", "--drain", "--refill"], "one of --drain and --refill"),
         (["volumes", "set", "gp2", "--credits", "nan"], "--credits"),
