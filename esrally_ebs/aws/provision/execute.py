@@ -6,7 +6,7 @@ does the same as this one would have done.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from esrally_ebs.aws.clients import THROTTLED, Api, AwsError, redacted
@@ -84,8 +84,8 @@ class Executor:
         left = history.left() if history is not None else []
         if history is None or not left:
             return ""
-        usd = usd_an_hour(history.goal)
-        price = "" if usd is None else f" {usd:.4f} USD an hour"
+        usd = usd_an_hour(replace(history.goal, count=len(left)))
+        price = f" {usd:.4f} USD an hour" if usd else ""  # of EFS what it holds is not known
         return f"; {', '.join(left)} stays and goes on costing{price} until the same command succeeds"
 
     def _state(self, history: History, watched_s: float) -> ArmState:

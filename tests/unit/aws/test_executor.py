@@ -73,6 +73,25 @@ def test_aws_that_puts_one_off_for_ten_minutes_is_told_in_its_words(tmp_path: Pa
     assert 600 < world.now - began < 660
 
 
+def test_of_a_stripe_the_price_of_what_is_left_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path, GOALS["a stripe of two"])
+    world.start()
+    world.executor().up()
+
+    class DeletingOne(Refusing):
+        def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+            if operation == "DeleteVolume" and self.times == 0:
+                self.times += 1
+                return self._world.aws.call(service, operation, **params)
+            return super().call(service, operation, **params)
+
+    refusing = DeletingOne(world, "DeleteVolume", "ExpiredToken", most=2)
+    with pytest.raises(AwsError, match=r"; vol-\w+ stays and goes on costing 0\.0011 USD an hour"):
+        replace(world.executor(), api=refusing).down()  # gp3 of 10 GiB: 0.08 USD a month and GiB
+    world.executor().down()
+    assert world.left() == []
+
+
 def test_what_nobody_allows_is_not_asked_for_again(tmp_path: Path) -> None:
     world = World(tmp_path, ebs())
     world.start()
