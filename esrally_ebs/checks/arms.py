@@ -12,7 +12,7 @@ from typing import Any
 
 from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.clients import Api, Aws
-from esrally_ebs.aws.describe import EbsVolume
+from esrally_ebs.aws.describe import EbsVolume, FileSystem
 from esrally_ebs.aws.survey import MakeApi, Survey, connect, survey
 from esrally_ebs.checks.facts import ArmFacts, ClockFacts, Facts, InstanceFacts, is_real
 from esrally_ebs.checks.guards import guard
@@ -106,9 +106,23 @@ def _as_it_is(volume: Volume, surveyed: Survey) -> Volume:
         scheduler=identity.stack.scheduler,
         lowest=volume.lowest if identity.stack.lowest else (),
     )
+    system = surveyed.file_systems.get(identity.file_system_id)
+    if system is not None and volume.spec.type == "efs" and volume.spec.aws is None:
+        return replace(volume, spec=_of_efs(volume.spec, system))
     if not members or len(members) < len(identity.volume_ids):
         return volume
     return replace(volume, spec=_spec(volume.spec, members))
+
+
+def _of_efs(planned: VolumeSpec, system: FileSystem) -> VolumeSpec:
+    """A file system as it is billed, but for its size: what it is to hold is the plan's to say."""
+    return replace(
+        planned,
+        mode="bursting" if system.throughput_mode == "bursting" else None,  # else by what is bought
+        throughput_bytes_per_s=system.provisioned_bytes_per_s,
+        one_zone=bool(system.zone),
+        encrypted=system.encrypted,
+    )
 
 
 def _spec(planned: VolumeSpec, members: Sequence[EbsVolume]) -> VolumeSpec:

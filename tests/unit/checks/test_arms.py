@@ -106,6 +106,28 @@ def striped(machine: FakeMachine, aws: RecordedAws) -> VolumeSpec:
     return both.volume.spec
 
 
+@pytest.mark.parametrize(
+    ("of_system", "usd"),
+    [
+        ({"ThroughputMode": "elastic"}, 500 * 0.30),
+        ({"ThroughputMode": "bursting", "AvailabilityZoneName": "us-east-1a"}, 500 * 0.16),
+        # 1 MiB/s for every 20 GiB is in the price of storage
+        ({"ThroughputMode": "provisioned", "ProvisionedThroughputInMibps": 225.0}, 500 * 0.30 + 200 * 6.0),
+    ],
+)
+def test_an_efs_of_one_s_own_is_billed_as_aws_tells(
+    machine: FakeMachine, of_system: Mapping[str, Any], usd: float
+) -> None:
+    machine.mount("/mnt/efs", "fs-0a1b2c3d.efs.us-east-1.amazonaws.com:/", "0:45", "nfs4")
+    answer = {"FileSystemId": "fs-0a1b2c3d", "SizeInBytes": {"Value": 6144}, **of_system}
+    aws = RecordedAws(
+        **ALL, DescribeFileSystems={"FileSystems": [answer]}, GetMetricData=balance(2.0 * 1024**4)
+    )
+    planned = arm("efs", Kind.EFS, type="efs", mode="elastic", mount=Path("/mnt/efs"))
+    (found,) = look(machine, aws, PLAN, planned).arms
+    assert monthly(found.volume.spec, "us-east-1").usd == pytest.approx(usd)
+
+
 def test_a_stripe_is_so_many_volumes_each_with_its_own_limits_and_price(machine: FakeMachine) -> None:
     volumes = {"Volumes": [{**GP3, "VolumeId": ID_GP2}, GP3]}
     both = striped(machine, RecordedAws(**{**ALL, "DescribeVolumes": volumes}))
