@@ -130,7 +130,7 @@ def _parse(data: Any, where: str) -> _Rates:  # noqa: ANN401 - whatever JSON hel
                 place = f"{where}: {region}.{type_}.{what}"
                 entries = listed if isinstance(listed, list) and listed else [listed]
                 dated = [_rate(entry, place, sources, unverified) for entry in entries]
-                rates[region, type_, what] = tuple(sorted(dated, key=lambda rate: rate.dated))
+                rates[region, _listed(type_), what] = tuple(sorted(dated, key=lambda rate: rate.dated))
     return rates
 
 

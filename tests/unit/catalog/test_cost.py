@@ -186,6 +186,16 @@ def test_more_never_costs_less(gib: int, iops: int, mib: int) -> None:
     assert here <= usd(gib, iops, mib + 1)
 
 
+@pytest.mark.parametrize(("alias", "name"), [("magnetic", "standard"), ("io2-block-express", "io2")])
+def test_a_user_s_file_may_call_a_type_as_a_plan_does(alias: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    gib, iops = [[0.5, "2026-01-01", "invoice"]], [[0.0, "2026-01-01", "invoice"]]
+    file.write_text(json.dumps({"regions": {VIRGINIA: {alias: {"gb": gib, "iops": iops}}}}))
+    for type_ in (alias, name):
+        spec = VolumeSpec(name="a", type=type_, size_bytes=100 * GIB, iops=1000 if name == "io2" else None)
+        assert monthly(spec, VIRGINIA, prices=price_list(str(file))).usd == 50.0
+
+
 def test_a_plan_names_region_price_list_and_what_is_moved(tmp_path: Path) -> None:
     file = tmp_path / "prices.json"
     file.write_text(json.dumps({"regions": {"eu-north-1": {"efs": EFS_RATES}}}))
