@@ -104,7 +104,7 @@ def _times(p99: Mapping[str, float]) -> tuple[Cell, Cell]:
 def _notes(session: Session, arm_costs: Sequence[ArmCost], *, has_times: bool) -> list[str]:
     priced = [one.price for one in arm_costs if one.price is not None]
     region, named = region_of(session)
-    dates = ", ".join(dict.fromkeys(price.dated for price in priced))
+    dates = ", ".join(dict.fromkeys(price.dated for price in priced if price.parts))
     chosen = "" if named else "; the plan names no region"
     lists = f", by price lists of {dates}" if dates else ""  # nothing of it may have a price
     notes = [f"Storage and what is provisioned with it, in {region}{chosen}{lists}."]

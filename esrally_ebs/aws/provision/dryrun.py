@@ -69,10 +69,8 @@ def prices(specs: Sequence[VolumeSpec], region: str, listed: cost.PriceList | No
         an_hour = price.usd / cost.HOURS_A_MONTH
         total += an_hour
         doubt = f"; not verified: {', '.join(price.unverified)}" if price.unverified else ""
-        lines.append(
-            f"  {spec.name}: {an_hour:.4f} USD an hour ({price.usd:.2f} a month, {region},"
-            f" prices of {price.dated}{doubt})"
-        )
+        lists = f", prices of {price.dated}{doubt}" if price.parts else "; it comes with its instance"
+        lines.append(f"  {spec.name}: {an_hour:.4f} USD an hour ({price.usd:.2f} a month, {region}{lists})")
     return [
         *lines,
         f"  all with a price: {total:.4f} USD an hour; EBS bills at least a minute, by the second",

@@ -125,6 +125,13 @@ def test_a_dry_run_goes_by_the_price_list_that_the_plan_names(tmp_path: Path) ->
     assert "  a: 0.1000 USD an hour (73.00 a month, eu-north-1, prices of 2026-11-21)" in lines
 
 
+def test_disks_of_the_instance_have_the_price_of_no_list(tmp_path: Path) -> None:
+    text = 'name = "p"\n[aws]\n[[arm]]\nname = "a"\ntype = "instance-store"\n'
+    (tmp_path / "p.toml").write_text(text)
+    lines = manual.dry_run(str(tmp_path / "p.toml"))
+    assert "  a: 0.0000 USD an hour (0.00 a month, us-east-1; it comes with its instance)" in lines
+
+
 def test_a_fleet_of_twelve_nodes_is_rehearsed_and_priced(tmp_path: Path) -> None:
     text = 'name = "fleet"\n[aws]\n[node]\ncount = 3\n[race]\ntrack = "noaa-ebs"\n'
     for type_, iops in (("gp2", ""), ("gp3", ""), ("io2", "iops = 4000\n"), ("st1", "")):

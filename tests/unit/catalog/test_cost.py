@@ -1,6 +1,7 @@
 """Monthly prices of volumes, and what they buy."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,20 @@ def test_what_is_on_an_instance_has_the_prices_of_its_region(tmp_path: Path) -> 
         (elsewhere,) = costs(replace(session, environment=environment))
         assert elsewhere.price is not None
         assert elsewhere.price.region == VIRGINIA
+
+
+def test_an_arm_that_comes_with_its_instance_is_of_no_price_list(tmp_path: Path) -> None:
+    plan = parse_plan('name = "p"\narm = [{name = "a", type = "gp3", size = "10GiB"}]\n', "p.toml")
+    arms = [
+        Volume(spec=VolumeSpec(name=type_, type=type_, iops=3000), kind=Kind.EMULATED, mount=tmp_path)
+        for type_ in ("instance-store", "gp3")
+    ]
+    folder = SessionFolder.create(tmp_path, "s", kind="fio", plan=plan)
+    folder.update(arms=arms)
+
+    (table,) = [table for table in build(load_session(folder.path)).tables if table.key == "cost"]
+
+    assert re.search(r"no region, by price lists of \d{4}-\d\d-\d\d\.$", table.notes[0])
 
 
 def test_a_table_without_a_price_names_no_price_list(tmp_path: Path) -> None:
