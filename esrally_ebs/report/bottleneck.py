@@ -164,7 +164,9 @@ def _priced_step(
     session: Session, spec: VolumeSpec, limit: str, share: float, load: Profile, busiest: tuple[float, float]
 ) -> str:
     """What to buy instead, and its price; empty where it is not for sale on a volume, or has no price."""
-    wanted = wanted_setting(spec, limit, share, load.io_bytes, busiest)
+    nodes = session.plan.node.count
+    ios, size = busiest  # of all nodes together
+    wanted = wanted_setting(spec, limit, share, load.io_bytes, (ios / nodes, size / nodes))
     if wanted is None:
         return ""
     now, then = (one.price for one in costs(session, [spec, wanted]))
@@ -182,7 +184,9 @@ def _priced_step(
         if changed
     ]  # fmt: skip
     verb = "raise it to" if wanted.type == spec.type else f"take {wanted.type} with"
-    return f"{verb} {' and '.join(parts) or 'what its price includes'} {price}"
+    each = f" on each of {spec.stripes * nodes} volumes" if spec.stripes * nodes > 1 else ""
+    setting = f"{' and '.join(parts)}{each}" if parts else "what its price includes"
+    return f"{verb} {setting} {price}"
 
 
 def wanted_setting(

@@ -67,6 +67,26 @@ def test_the_sentence_names_limit_share_step_and_price() -> None:
     )
 
 
+@pytest.mark.parametrize(("stripes", "nodes"), [(2, 1), (1, 2)])
+def test_of_several_volumes_the_setting_is_each_one_s_and_the_price_that_of_all(
+    stripes: int, nodes: int
+) -> None:
+    made = of(replace(GP3, stripes=stripes), plan=small_plan(race={}, node={"count": nodes}))
+    (line,) = bottlenecks(made, profiles(emulator__waited_s__throughput=0.005))
+    assert line.endswith(
+        "; raise it to 250 MiB/s and 4,000 IOPS on each of 2 volumes for 20.00 USD a month more."
+    )
+
+
+def test_of_several_nodes_each_serves_its_share_of_the_busiest_task() -> None:
+    made = of(replace(GP2, size_bytes=500 * GIB), plan=small_plan(race={}, node={"count": 2}))
+    grown = {"device.reads": 120.0, "device.read_bytes": 120.0 * 16 * KIB, "device.read_s": 0.01}
+    grown |= {"device.write_s": 0.0, "emulator.waited_s.credits": 0.005}
+    observed = {("t", "a"): {1: Profile(requests=1, seconds=0.02, grown=grown)}}
+    (line,) = bottlenecks(made, observed)  # 3,000 IOPS on each, which come with gp3: 0.08 USD for 0.10
+    assert line.endswith("; take gp3 with what its price includes and save 20.00 USD a month.")
+
+
 def test_what_comes_with_a_gp3_has_no_setting_to_name() -> None:
     (line,) = bottlenecks(
         of(replace(GP2, type="sc1", size_bytes=500 * GIB)), profiles(emulator__waited_s__throughput=0.001)
