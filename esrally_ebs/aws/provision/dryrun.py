@@ -71,10 +71,11 @@ def prices(specs: Sequence[VolumeSpec], region: str, listed: cost.PriceList | No
         doubt = f"; not verified: {', '.join(price.unverified)}" if price.unverified else ""
         lists = f", prices of {price.dated}{doubt}" if price.parts else "; it comes with its instance"
         lines.append(f"  {spec.name}: {an_hour:.4f} USD an hour ({price.usd:.2f} a month, {region}{lists})")
-    return [
-        *lines,
-        f"  all with a price: {total:.4f} USD an hour; EBS bills at least a minute, by the second",
-    ]
+    if total:
+        lines.append(
+            f"  all with a price: {total:.4f} USD an hour; EBS bills at least a minute, by the second"
+        )
+    return lines
 
 
 @dataclass(kw_only=True)

@@ -132,6 +132,14 @@ def test_disks_of_the_instance_have_the_price_of_no_list(tmp_path: Path) -> None
     assert "  a: 0.0000 USD an hour (0.00 a month, us-east-1; it comes with its instance)" in lines
 
 
+def test_arms_without_a_price_do_not_cost_nothing_together(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(
+        'name = "p"\naws = {region = "eu-west-9"}\narm = [{name = "a", type = "gp3"}]\n'
+    )
+    lines = manual.dry_run(str(tmp_path / "p.toml"))
+    assert lines[-1].startswith("  a: not known: price of gp3 gb in eu-west-9: not known")
+
+
 def test_a_fleet_of_twelve_nodes_is_rehearsed_and_priced(tmp_path: Path) -> None:
     text = 'name = "fleet"\n[aws]\n[node]\ncount = 3\n[race]\ntrack = "noaa-ebs"\n'
     for type_, iops in (("gp2", ""), ("gp3", ""), ("io2", "iops = 4000\n"), ("st1", "")):
