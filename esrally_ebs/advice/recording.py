@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.analysis.profile import read_windows
-from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.catalog.volume_types import as_sold, model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, VolumeSpec
 from esrally_ebs.store.session import Session
@@ -107,7 +107,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     Requests from before the oldest I/O that is left are left out. Raises MeasurementError, saying why, when
     requests cannot be told apart, and when the I/Os are not all there or not those of these requests.
     """
-    spec = next((volume.spec for volume in session.arms if volume.spec.name == arm), None)
+    spec = next((as_sold(volume.spec) for volume in session.arms if volume.spec.name == arm), None)
     ios = trace.filter(pc.equal(trace["arm"], arm)).sort_by("at_s")
     if spec is None or not ios.num_rows:
         raise MeasurementError(

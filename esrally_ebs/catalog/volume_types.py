@@ -23,7 +23,15 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB, KIB, MIB
 
-__all__ = ["instance_limits", "known_model", "large_enough", "model_for", "most_sold", "volume_types"]
+__all__ = [
+    "as_sold",
+    "instance_limits",
+    "known_model",
+    "large_enough",
+    "model_for",
+    "most_sold",
+    "volume_types",
+]
 
 _HDD_CREDIT_MIB_PER_GIB = 1024  # a full bucket of credits is one scan of the whole volume
 _DISK_BUCKET_S = 0.01  # a disk of the instance works, it does not save up: enough for a queue of I/Os
@@ -154,13 +162,15 @@ def model_for(spec: VolumeSpec) -> Model:
     )
 
 
-def known_model(spec: VolumeSpec) -> Model | None:
-    """The same, or None: records and mounts may have what this catalog does not know or allow.
+def as_sold(spec: VolumeSpec) -> VolumeSpec:
+    """A volume as it can be asked for: AWS tells the IOPS of a gp2, too, which follow from its size."""
+    return replace(spec, iops=None) if spec.type == "gp2" else spec
 
-    AWS tells the IOPS of gp2, too, which cannot be asked for.
-    """
+
+def known_model(spec: VolumeSpec) -> Model | None:
+    """The same, or None: records and mounts may have what this catalog does not know or allow."""
     try:
-        return model_for(replace(spec, iops=None) if spec.type == "gp2" else spec)
+        return model_for(as_sold(spec))
     except PlanError:
         return None
 

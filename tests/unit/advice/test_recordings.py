@@ -29,13 +29,21 @@ from esrally_ebs.advice.recording import Recording, recording_of
 from esrally_ebs.catalog.limits import Service
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
-from esrally_ebs.model import Event
+from esrally_ebs.model import Event, Kind, VolumeSpec
 from esrally_ebs.store.encoding import TRACE
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import KIB
+from esrally_ebs.units import GIB, KIB
 from esrally_ebs.volumes.virtual.replay import replay
 
 Breaking = Callable[[Session, np.random.Generator], pa.Table]
+
+
+def test_a_gp2_of_aws_is_one_that_is_sold() -> None:
+    made = recorded()
+    spec = VolumeSpec(name="a", type="gp2", size_bytes=500 * GIB, iops=1500)  # as AWS tells
+    (arm,) = made.arms
+    of = recording(replace(made, arms=(replace(arm, spec=spec, kind=Kind.EBS),)))
+    assert Predictor(of, thread_of(of)).check.spec == replace(spec, iops=None)
 
 
 def test_a_missing_page_is_waited_for_and_what_is_between_is_computed() -> None:
