@@ -315,6 +315,8 @@ def _refused(action: str, error: Any) -> AwsError:  # noqa: ANN401
         text = f"not allowed ({code}); add it to the role's policy, see docs/aws.md"
     elif code in _STALE:
         text = f"{code}: the credentials are not, or no longer, valid; renew them"
+    elif code in _PASSING:
+        text = f"{code}: {message.rstrip('.')}; try again later"
     else:
         text = f"{code}: {message}"
     return AwsError(action, code, text)

@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 from botocore.loaders import JSONFileLoader
 from fake_imds import imds
 from fake_machine import FakeMachine
@@ -117,6 +118,20 @@ def test_a_source_of_credentials_that_is_not_there_is_one_line(
     with pytest.raises(AwsError, match=f"AWS ec2:DescribeVolumes: .*{why}"):
         Aws("us-east-1").call("ec2", "DescribeVolumes")
     assert credentials_end(FakeMachine(tmp_path).roots) is None
+
+
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", "Throttling", "InternalError"])
+def test_what_aws_refuses_for_now_says_to_try_again(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        def can_paginate(self, name: str) -> bool:
+            return False
+
+        def describe_volumes(self) -> None:
+            raise ClientError({"Error": {"Code": code, "Message": "Not now."}}, "DescribeVolumes")
+
+    monkeypatch.setattr(Aws, "_client", lambda self, service: Refusing())
+    with pytest.raises(AwsError, match=f"^AWS ec2:DescribeVolumes: {code}: Not now; try again later$"):
+        Aws("us-east-1").call("ec2", "DescribeVolumes")
 
 
 @pytest.mark.parametrize(("vendor", "asks"), [("QEMU", False), ("Amazon EC2", True)])
