@@ -173,7 +173,7 @@ def _mount_of(name: str) -> Path | None:
     """Where an attached arm, or a volume by its id, is mounted on this machine."""
     if not name.startswith("vol-"):
         return _attached_as(name, _BY_ID).mount
-    points = [each.mount_point for each in candidates(Roots()) if each.volume_ids == (name,)]
+    points = [each.mount_point for each in candidates(Roots()) if name in each.volume_ids]
     return points[0] if points else None
 
 

@@ -217,7 +217,7 @@ def grow(point: Path) -> str:
     }
     command = commands.get(stack.mount.filesystem)
     layers = [layer for layer in stack.layers if not layer.startswith("loop ")]  # those of a rehearsal
-    if command is None or layers:
+    if command is None or layers or len(stack.disks) > 1:  # btrfs would grow on one alone
         under = ", ".join(layers) or stack.mount.filesystem
         return f"{point}: the file system ({under}) has its old size; see docs/aws-arms.md for how it grows"
     run(command, timeout_s=_GROW_S)

@@ -1,15 +1,18 @@
 """Changing a volume in place: what may be asked for, what is waited for, and what is measured meanwhile."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from changing_volume import Breaking, World
+from fake_machine import FakeMachine
 
 from esrally_ebs.aws import modify
 from esrally_ebs.aws.clients import AwsError
 from esrally_ebs.aws.modify import ModificationProgress, Settings, VolumeChange
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.session import manual
+from esrally_ebs.volumes import aws as backend
 
 HOUR = 3600.0
 
@@ -175,3 +178,23 @@ def test_a_change_of_somebody_else_is_not_taken_for_ours() -> None:
     ours = Settings(type="gp3", size_gib=100, iops=3000, throughput_mib=128)
     with pytest.raises(AwsError):
         modify.begin(world.aws, world.volume, gp2(100), ours)
+
+
+@pytest.mark.parametrize("together", ["raid0", "btrfs"])
+def test_a_volume_that_is_part_of_more_is_mounted_and_its_file_system_does_not_grow_by_itself(
+    together: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = FakeMachine(tmp_path)
+    disks = [machine.nvme(f"nvme{n}n1", f"259:{n}", serial=f"vol0123456789abcdef{n}") for n in (1, 2)]
+    if together == "raid0":
+        machine.array("md0", "9:0", disks, level="raid0")
+        machine.mount("/mnt/c", "/dev/md0", "9:0")
+    else:
+        machine.btrfs("0b0b", disks)
+        machine.mount("/mnt/c", "/dev/nvme1n1", "0:45", "btrfs")
+    for module in (manual, backend):
+        monkeypatch.setattr(module, "Roots", lambda: machine.roots)
+    point = manual._mount_of("vol-0123456789abcdef2")
+    assert point == Path("/mnt/c")
+    assert f"the file system ({together}" in backend.grow(point)
+    assert "has its old size; see docs/aws-arms.md" in backend.grow(point)
