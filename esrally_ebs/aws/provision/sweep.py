@@ -36,6 +36,7 @@ from esrally_ebs.errors import EbsError, SetupError
 MOUNT_NAME = "mnt"
 _ALL_TAGS = (TAG_SESSION, TAG_RUN, TAG_ARM, TAG_MEMBER, TAG_OWNER)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MEMBER = re.compile(r"[0-9]{1,2}")
 _GONE = ("terminated", "shutting-down")
 _OF_A_BACKUP = ("aws:backup:", "aws:dlm:")  # begins the names of tags that AWS gives to what it restores
 _SETTLED_S = 3600.0  # an instance that is not listed yet looks like one that is no more
@@ -228,7 +229,7 @@ def _complete(tags: Mapping[str, str]) -> bool:
     if not all(name in tags for name in _ALL_TAGS):
         return False
     names = (tags[TAG_SESSION], tags[TAG_ARM])  # they become directories
-    return tags[TAG_MEMBER].isdigit() and all(_NAME.fullmatch(name) for name in names)
+    return bool(_MEMBER.fullmatch(tags[TAG_MEMBER])) and all(_NAME.fullmatch(name) for name in names)
 
 
 def _why_left(

@@ -12,7 +12,7 @@ from fake_machine import GIB
 from esrally_ebs.aws.clients import Api, AwsError
 from esrally_ebs.aws.instance import REHEARSAL_VARIABLE, Place, rehearsed_instance
 from esrally_ebs.aws.provision.dryrun import dry_run
-from esrally_ebs.aws.provision.goal import TAG_SESSION, Goal, RunOwner
+from esrally_ebs.aws.provision.goal import TAG_MEMBER, TAG_SESSION, Goal, RunOwner
 from esrally_ebs.aws.provision.host import ArmDevice
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.sweep import Orphan, Orphans, adopt, known_runs, on_disks, orphans
@@ -270,12 +270,15 @@ def test_of_two_volumes_with_the_same_tags_neither_is_taken(tmp_path: Path) -> N
     assert left.problems[0].startswith(f"vol-00000000000000002, {ours}: more than one has the same tags")
 
 
-@pytest.mark.parametrize("name", ["..", "a/b", ""])
-def test_tags_that_are_no_names_of_ours_are_nothing_of_ours(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [*((TAG_SESSION, name) for name in ("..", "a/b", "")), (TAG_MEMBER, "\u00b2"), (TAG_MEMBER, "9" * 20)],
+)
+def test_tags_that_are_no_names_of_ours_are_nothing_of_ours(key: str, value: str, tmp_path: Path) -> None:
     world = begun(tmp_path)
     assert len(left_over(world, tmp_path)) == 1
     for tag in world.aws.volumes["vol-00000000000000003"].tags:
-        tag["Value"] = name if tag["Key"] == TAG_SESSION else tag["Value"]
+        tag["Value"] = value if tag["Key"] == key else tag["Value"]
     assert left_over(world, tmp_path) == []
 
 
