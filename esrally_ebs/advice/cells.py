@@ -20,7 +20,7 @@ def setting_text(spec: VolumeSpec) -> str:
 
 def usd_text(usd: float, *, sign: bool = False) -> str:
     """``+1,234.00 USD``; without ``sign`` a plus is left out."""
-    return f"{usd:{'+' if sign else ''},.2f} USD"
+    return f"{usd:{'+' if sign else ''}z,.2f} USD"
 
 
 def ms_text(seconds: float) -> str:

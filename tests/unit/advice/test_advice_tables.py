@@ -21,6 +21,7 @@ from recorded_requests import (
 )
 
 from esrally_ebs.advice.advice import Advice, advise, usage_options
+from esrally_ebs.advice.cells import usd_text
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.tables import build_advice
@@ -264,3 +265,8 @@ def test_memory_is_as_doubtful_as_a_setting(predictor: Predictor) -> None:
     report = build_advice(recorded(), advice, predictor, region="us-east-1")
     (memory,) = (table for table in report.tables if table.key == "memory")
     assert memory.rows[0].cells[-1].text == "perhaps"
+
+
+def test_settings_that_cost_the_same_but_for_rounding_differ_by_nothing() -> None:
+    assert usd_text(10.0 - 10.000000000000002, sign=True) == "+0.00 USD"
+    assert usd_text(1234.5, sign=True) == "+1,234.50 USD"
