@@ -9,7 +9,7 @@ from esrally_ebs.aws import modify as modify_volume
 from esrally_ebs.aws.clients import Aws, configured_region
 from esrally_ebs.aws.identity import Identity, candidates, identify
 from esrally_ebs.aws.instance import region_here
-from esrally_ebs.catalog.cost import price_list
+from esrally_ebs.catalog.cost import Usage, price_list
 from esrally_ebs.catalog.limits import Limit, of_each
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError, SetupError
@@ -73,7 +73,9 @@ def dry_run(plan_name: str, overrides: Mapping[str, Any] | None = None) -> list[
     plan.require_local("'volumes up'")
     specs = [spec for arm in plan.arm for spec in plan.volumes_of(arm)]
     prices = price_list(str(plan.cost.prices) if plan.cost.prices else None)
-    return volumes.dry_run(specs, f"{_PREFIX}{plan.name}", prices)
+    of_each = 1 / plan.node.count  # what is moved is of an arm
+    used = Usage(read_bytes=round(plan.cost.read * of_each), written_bytes=round(plan.cost.written * of_each))
+    return volumes.dry_run(specs, f"{_PREFIX}{plan.name}", prices, used)
 
 
 def _attach(spec: VolumeSpec, directory: Path, say: Say) -> Volume:

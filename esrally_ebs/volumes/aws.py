@@ -20,7 +20,7 @@ from esrally_ebs.aws.provision.goal import TAG_ARM, TAG_SESSION, Goal, RunOwner,
 from esrally_ebs.aws.provision.host import ArmHost, LinuxHost, LoopHost
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.sweep import MOUNT_NAME, Orphan, adopt, on_disks, orphans
-from esrally_ebs.catalog.cost import PriceList
+from esrally_ebs.catalog.cost import PriceList, Usage
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.disks import Sort
 from esrally_ebs.machine.kernel_trees import Roots
@@ -318,7 +318,7 @@ def _host(goal: Goal, say: Say) -> ArmHost:
     return LoopHost(home() / "rehearsal" / goal.run, linux)
 
 
-def dry_run(specs: Sequence[VolumeSpec], session: str, prices: PriceList) -> list[str]:
+def dry_run(specs: Sequence[VolumeSpec], session: str, prices: PriceList, used: Usage) -> list[str]:
     """Every call and piece of work of ``up`` and ``down`` for the arms that are made on AWS, and the price.
 
     This instance's place where it is one; stand-ins for what is not known elsewhere. Nothing is changed.
@@ -334,4 +334,4 @@ def dry_run(specs: Sequence[VolumeSpec], session: str, prices: PriceList) -> lis
         named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         region = (planned and planned.region) or named or _SOME_REGION
         place = Place(instance="i-of-this-machine", zone=f"{region}a", region=region, subnet="subnet-of-it")
-    return dry_runs(on_aws_specs, place, session=session, run=run, listed=prices)
+    return dry_runs(on_aws_specs, place, session=session, run=run, listed=prices, used=used)

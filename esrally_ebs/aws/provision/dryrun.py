@@ -41,6 +41,7 @@ def dry_run(
     session: str,
     run: Path,
     listed: cost.PriceList | None = None,
+    used: cost.Usage = cost.NO_USAGE,
 ) -> list[str]:
     """One line per call and per piece of work, up and down, then the price of each arm.
 
@@ -54,15 +55,23 @@ def dry_run(
         arms.append(_PredictedArm(replace(goal, run=f"dry-run-{goal.arm}"), instance))
     up = [line for arm in arms for line in arm.lines(UP[arm.history.goal.sort])]
     down = [line for arm in reversed(arms) for line in arm.lines(DOWN[arm.history.goal.sort])]
-    return ["up:", *up, "down:", *down, "price:", *prices(specs, place.region, listed)]
+    return ["up:", *up, "down:", *down, "price:", *prices(specs, place.region, listed, used)]
 
 
-def prices(specs: Sequence[VolumeSpec], region: str, listed: cost.PriceList | None = None) -> list[str]:
-    """What each arm costs an hour, and all together; why not, where the price list has no price."""
+def prices(
+    specs: Sequence[VolumeSpec],
+    region: str,
+    listed: cost.PriceList | None = None,
+    used: cost.Usage = cost.NO_USAGE,
+) -> list[str]:
+    """What each arm costs an hour, and all together; why not, where the price list has no price.
+
+    ``used`` is what each pays by use.
+    """
     lines, total = [], 0.0
     for spec in specs:
         try:
-            price = cost.monthly(replace(spec, date=None), region, prices=listed)
+            price = cost.monthly(replace(spec, date=None), region, usage=used, prices=listed)
         except PlanError as error:
             lines.append(f"  {spec.name}: not known: {error}")
             continue

@@ -140,6 +140,14 @@ def test_arms_without_a_price_do_not_cost_nothing_together(tmp_path: Path) -> No
     assert lines[-1].startswith("  a: not known: price of gp3 gb in eu-west-9: not known")
 
 
+def test_what_a_plan_says_is_moved_is_in_the_price_of_a_dry_run(tmp_path: Path) -> None:
+    text = 'name = "p"\ncost = {read = "80GiB", written = "10GiB"}\naws = {}\nnode = {count = 2}\n'
+    (tmp_path / "p.toml").write_text(text + '[race]\ntrack = "noaa-ebs"\n[[arm]]\nname = "a"\ntype = "efs"\n')
+    lines = manual.dry_run(str(tmp_path / "p.toml"))
+    # of each node 100 GiB stored, and half of what the arm moves: 30 + (80 * 0.03 + 10 * 0.06) / 2
+    assert sum("(31.50 a month, us-east-1" in line for line in lines) == 2
+
+
 def test_a_fleet_of_twelve_nodes_is_rehearsed_and_priced(tmp_path: Path) -> None:
     text = 'name = "fleet"\n[aws]\n[node]\ncount = 3\n[race]\ntrack = "noaa-ebs"\n'
     for type_, iops in (("gp2", ""), ("gp3", ""), ("io2", "iops = 4000\n"), ("st1", "")):
