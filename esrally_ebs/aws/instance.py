@@ -113,7 +113,7 @@ class _Service:
             ) from error
 
 
-def _address(url: str) -> tuple[str, int | None, str]:
+def _address(url: str) -> tuple[str, int, str]:
     """Host, port and path; SetupError when the address has none."""
     try:
         parts = urllib.parse.urlsplit(url)
@@ -122,7 +122,8 @@ def _address(url: str) -> tuple[str, int | None, str]:
         host = None
     if not host or parts.scheme != "http":
         raise SetupError(f"AWS_EC2_METADATA_SERVICE_ENDPOINT: {url!r} is not http://host; correct it")
-    return host, port, parts.path.rstrip("/")
+    # without a port http.client takes the end of an IPv6 address for one
+    return host, http.client.HTTP_PORT if port is None else port, parts.path.rstrip("/")
 
 
 def region_of(zone: str) -> str:

@@ -1,5 +1,6 @@
 """What is found out about arms: by the machine alone, by the metadata service, by AWS where it answers."""
 
+import http.client
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,19 @@ def test_an_endpoint_that_is_no_address_is_one_clear_error(machine: FakeMachine,
 def test_an_endpoint_whose_host_cannot_be_is_one_clear_error(machine: FakeMachine, endpoint_: str) -> None:
     with pytest.raises(SetupError, match=f"{endpoint_}: the metadata service does not answer"):
         this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint_})
+
+
+def test_by_ipv6_the_whole_address_is_asked(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def connect(connection: http.client.HTTPConnection) -> None:
+        asked.append((connection.host, connection.port))
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
+    with pytest.raises(SetupError, match="does not answer"):
+        this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE": "IPv6"})
+    assert asked == [("fd00:ec2::254", 80)]  # and not port 254 of "fd00:ec2:"
 
 
 def test_the_endpoint_is_the_one_of_the_sdks() -> None:
