@@ -66,7 +66,7 @@ def target_of(now: Settings, change: VolumeChange) -> Settings:
     From gp2 to gp3 that is the higher of what both have, as AWS documents it. Raises PlanError when the type
     does not allow it, the volume would shrink, or what was bought for an io1 or io2 would be lost unsaid.
     """
-    type_ = _type_of(change.type or now.type)
+    type_ = _type_of(now.type if change.type is None else change.type)
     same = type_ == now.type
     iops = change.iops or (now.iops if same and type_ != "gp2" else None)
     rate = change.throughput_mib or (now.throughput_mib if same else None)

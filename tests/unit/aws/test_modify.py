@@ -47,6 +47,7 @@ def test_what_is_given_goes_before_what_would_be_filled_in() -> None:
         (VolumeChange(type="gp3", iops=100_000), "100,000 IOPS is outside"),
         (VolumeChange(type="gp3", throughput_mib=1000), "1000 MiB/s needs at least 4,000 IOPS"),
         (VolumeChange(type="gp9"), "no type 'gp9'"),
+        (VolumeChange(type="", size_gib=200), "no type ''"),  # of a shell's variable that is not set
         (VolumeChange(type="GP3"), "no type 'GP3'; .*; did you mean 'gp3'"),
         (VolumeChange(type="efs"), "EBS has no type 'efs'; use one of gp2, gp3"),
         (VolumeChange(type="instance-store", iops=500), "EBS has no type 'instance-store'"),
