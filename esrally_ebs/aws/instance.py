@@ -105,7 +105,10 @@ class _Service:
             with closing(connection):
                 connection.request(method, self._path + path, headers=dict(headers))
                 answer = connection.getresponse()
-                return answer.status, answer.read(4096).decode("ascii", "replace")
+                body = answer.read(4096)
+                if answer.length:  # http.client does not mind an answer that is cut
+                    raise http.client.IncompleteRead(body, answer.length)
+                return answer.status, body.decode("ascii", "replace")
         except (OSError, UnicodeError, http.client.HTTPException) as error:  # UnicodeError: no host's name
             raise SetupError(
                 f"{self._url}: the metadata service does not answer ({error!r}); in a container its hop limit"

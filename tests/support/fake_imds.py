@@ -19,8 +19,10 @@ class FakeImds:
 
 
 @contextmanager
-def imds(items: Mapping[str, str], *, token_status: int = 200, token: str = TOKEN) -> Iterator[FakeImds]:
-    """Serve ``items`` until the block ends."""
+def imds(
+    items: Mapping[str, str], *, token_status: int = 200, token: str = TOKEN, cut: int = 0
+) -> Iterator[FakeImds]:
+    """Serve ``items`` until the block ends, each without its last ``cut`` characters."""
     service: FakeImds
 
     class Handler(BaseHTTPRequestHandler):
@@ -35,13 +37,13 @@ def imds(items: Mapping[str, str], *, token_status: int = 200, token: str = TOKE
             if self.headers.get("X-aws-ec2-metadata-token") != token:
                 self._answer(401, "")
             else:
-                self._answer(200 if item in items else 404, items.get(item, "not found"))
+                self._answer(200 if item in items else 404, items.get(item, "not found"), cut)
 
-        def _answer(self, status: int, text: str) -> None:
+        def _answer(self, status: int, text: str, cut: int = 0) -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            self.wfile.write(text.encode())
+            self.wfile.write(text[: len(text) - cut].encode())
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

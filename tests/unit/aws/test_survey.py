@@ -167,6 +167,7 @@ def test_an_older_service_without_region_and_id_is_filled_in(machine: FakeMachin
         ({"token_status": 403}, "IMDSv2 gives no token"),
         ({"token": "<html>\n<body>"}, "token: not an answer of IMDSv2"),
         ({"items": {"instance-type": "<html>\n"}}, "not an answer of IMDSv2"),
+        ({"items": METADATA, "cut": 3}, "IncompleteRead.*3 more expected"),
     ],
 )
 def test_a_service_that_is_none_is_one_clear_error(
