@@ -54,7 +54,7 @@ THROTTLED = frozenset(
         "PriorRequestNotComplete",
     }
 )
-_UNANSWERED = frozenset({"ReadTimeoutError", "ConnectionClosedError"})
+_UNANSWERED = frozenset({"ReadTimeoutError", "ConnectionClosedError", "ResponseParserError"})
 _PASSING = THROTTLED | {"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"}
 _STALE = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "AuthFailure", "InvalidClientTokenId"}
@@ -70,6 +70,7 @@ _NEXT_STEP: Mapping[str, str] = {
     "ConnectTimeoutError": "check the network, AWS_REGION and AWS_ENDPOINT_URL",
     "ConnectionClosedError": "check the network, then try again",
     "ReadTimeoutError": "try again",
+    "ResponseParserError": "see what answers at AWS_ENDPOINT_URL or at a proxy, then try again",
     "ValueError": "correct AWS_ENDPOINT_URL (http://HOST:PORT) and AWS_REGION",
     "JSONDecodeError": "correct credential_process of the AWS profile",
 }
@@ -169,13 +170,13 @@ class Aws:
         """
         action = action_of(service, operation)
         self._on_call(action)
-        botocore = _sdk("botocore.exceptions")
+        botocore, parsers = _sdk("botocore.exceptions"), _sdk("botocore.parsers")
         try:
             return _answer(self._client(service), _sdk("botocore").xform_name(operation), params)
         except botocore.ClientError as error:
             raise _refused(action, error) from None  # the cause's text may hold an account number
         # ValueError: an endpoint that is no address; OSError: a file or a program that is to give credentials
-        except (botocore.BotoCoreError, ValueError, OSError) as error:
+        except (botocore.BotoCoreError, parsers.ResponseParserError, ValueError, OSError) as error:
             raise _unreached(action, error) from None
 
     def _hear(self, *, parsed: Mapping[str, Any], **_: object) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from botocore.exceptions import ClientError
 from botocore.loaders import JSONFileLoader
 from fake_imds import imds
 from fake_machine import FakeMachine
+from loopback_server import serving
 
 from esrally_ebs.aws.clients import (
     REHEARSAL_VARIABLE,
@@ -132,6 +134,25 @@ def test_what_aws_refuses_for_now_says_to_try_again(code: str, monkeypatch: pyte
     monkeypatch.setattr(Aws, "_client", lambda self, service: Refusing())
     with pytest.raises(AwsError, match=f"^AWS ec2:DescribeVolumes: {code}: Not now; try again later$"):
         Aws("us-east-1").call("ec2", "DescribeVolumes")
+
+
+def test_of_an_answer_that_is_none_of_aws_nobody_knows_what_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Empty(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+    with serving(Empty) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        with pytest.raises(AwsError, match=r"Unable to parse response .*; see what answers at") as caught:
+            Aws("us-east-1").call("ec2", "CreateVolume", AvailabilityZone="us-east-1a", Size=1)
+    assert caught.value.unanswered
 
 
 @pytest.mark.parametrize(("vendor", "asks"), [("QEMU", False), ("Amazon EC2", True)])
