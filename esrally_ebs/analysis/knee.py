@@ -59,6 +59,7 @@ _OVERLOAD_FROM = 0.8  # from here on, most requests are late in a step that runs
 _CLOSE_FACTOR = 1.25  # good and bad this close to one another: measure from here on
 _TAIL_FROM = 0.4  # of the bound: from here on, latency is taken to fall off exponentially
 _LATE_FACTOR = 3  # times what is allowed: more than chance in a probe
+_LATE_ERRORS = 4.5  # standard errors of independent requests: the same where many may be late
 _LATE_BY_CHANCE = 3  # so many late requests may be chance in a probe
 _P_BROKEN = 0.001  # chance of so many late requests alone, were the bound kept
 _MIN_DISTANCE, _MAX_DISTANCE = 0.02, 0.06  # a step from the knee: shares at one rate give no curve
@@ -189,7 +190,7 @@ class KneeSearch:
         if not steps:
             return NextStep(purpose=Purpose.ALONE, rate=0.0, seconds=PROBE_S)
         measured = sum(step.purpose is Purpose.MEASURE for step in steps)
-        if not measured and not self._alone_breaks(steps):
+        if not self._alone_breaks(steps):
             rate = self._probe(steps)
             if rate is not None:
                 return NextStep(purpose=Purpose.PROBE, rate=rate, seconds=self._probe_s(rate))
@@ -273,13 +274,17 @@ class KneeSearch:
             mean_s = steps[0].mean_s
             return min(0.5 / mean_s if mean_s > 0 else 1.0, MAX_RATE)
         good, bad = self._bracket(_counting(steps))
-        if len(rates) >= MAX_PROBES:
+        if sum(step.purpose is Purpose.PROBE for step in steps) >= MAX_PROBES:
+            return None
+        if not good:  # also where longer steps show that what probes took for good was chance
+            return bad / 4
+        if any(step.purpose is Purpose.MEASURE for step in steps):
             return None
         if bad <= good * _CLOSE_FACTOR:
             return bad if rates.count(bad) == 1 else None
         if not math.isfinite(bad):
             return good * 2 if good * 2 <= MAX_RATE else None
-        return math.sqrt(good * bad) if good else bad / 4
+        return math.sqrt(good * bad)
 
     def _bracket(self, tried: Sequence[StepResult]) -> tuple[float, float]:
         """The highest rate that held below the lowest that did not; 0 and infinity where there is none."""
@@ -288,8 +293,10 @@ class KneeSearch:
         return good, bad
 
     def _breaks(self, step: StepResult) -> bool:
-        share = min(_LATE_FACTOR * self.bound.allowed, _most_late(self.bound))
-        return step.ran_away or step.late > max(_LATE_BY_CHANCE, share * step.requests)
+        allowed = self.bound.allowed * step.requests
+        by_chance = min((_LATE_FACTOR - 1) * allowed, _LATE_ERRORS * math.sqrt(allowed))
+        most = min(allowed + by_chance, _most_late(self.bound) * step.requests)
+        return step.ran_away or step.late > max(_LATE_BY_CHANCE, most)
 
     def _probe_s(self, rate: float) -> float:
         """Long enough for some requests to be late."""

@@ -73,6 +73,29 @@ def test_of_a_median_as_many_may_be_late_as_not() -> None:
     assert np.mean(knees) == pytest.approx(truth, rel=0.02)
 
 
+def test_a_knee_is_not_above_rates_that_all_break_the_bound() -> None:
+    rules = KneeSearch(
+        bound=Bound(percentile=90, seconds=0.03), step_s=30.0, steps=10, confidence=0.975, margin=0.05
+    )
+    service_s = np.random.default_rng(3).exponential(0.01, 200_000)
+    truth = 100 - math.log(10) / 0.03  # M/M/1; without any queue half of those that may be late are
+    knees = [rules.knee(simulated_queue.run(rules, service_s, 1, seed)).rate for seed in range(12)]
+    assert np.mean(knees) == pytest.approx(truth, rel=0.15)  # by probes in which 30 % might be late: 1.55
+    assert max(knees) < 1.3 * truth
+
+
+def test_where_long_steps_break_what_held_in_probes_lower_rates_are_probed() -> None:
+    probe = {"purpose": Purpose.PROBE}
+    steps = [step(0, 100, 0), step(40, 300, 0, **probe), *[step(50, 400, 90, **probe)] * 2]
+    measured = [step(40, 1200, 90), step(38, 1200, 90)]
+    lower = search().next([*steps, *measured])
+    assert lower is not None
+    assert (lower.purpose, lower.rate) == (Purpose.PROBE, 9.5)
+    again = search().next([*steps, *measured, step(9.5, 280, 0, **probe)])
+    assert again is not None
+    assert again.purpose is Purpose.MEASURE
+
+
 def test_longer_steps_make_the_interval_narrower() -> None:
     widths = []
     for step_s in (30.0, 120.0):
