@@ -219,32 +219,39 @@ _ALONE = "Measured in rounds, but requests of it succeeded on no two arms that a
 
 
 def single_tables(session: Session, findings: Findings, arms: Sequence[str]) -> Iterator[Table]:
-    """Tasks without a verdict, with percentiles and rate: run once per arm (indexing), or with no pair."""
+    """Tasks without a verdict: run once per arm (indexing), those with their rate, or with no pair."""
     compared = set(findings.tasks)
     left = {(s.task, s.arm): s for s in findings.summaries if s.task not in compared}
     repeated = {task for task, arm in left if any(round_ > 0 for round_ in findings.blocks[task, arm])}
-    for key, title, note, of in (
-        ("once", "Once per arm", _ONCE, {key: s for key, s in left.items() if key[0] not in repeated}),
-        ("alone", "Not compared", _ALONE, {key: s for key, s in left.items() if key[0] in repeated}),
-    ):
-        if of:
-            yield Table(
-                key=key,
-                title=title,
-                item_title="task",
-                columns=arm_columns(arms, ("p50", "p99", "operations/s")),
-                rows=arm_rows(of, arms, partial(_single_cells, session.samples)),
-                notes=(note,),
-            )
+    once = {key: summary for key, summary in left.items() if key[0] not in repeated}
+    alone = {key: summary for key, summary in left.items() if key[0] in repeated}
+    if once:
+        yield Table(
+            key="once",
+            title="Once per arm",
+            item_title="task",
+            columns=arm_columns(arms, ("p50", "p99", "operations/s")),
+            rows=arm_rows(once, arms, partial(_once_cells, session.samples)),
+            notes=(_ONCE,),
+        )
+    if alone:  # without a rate: between its rounds, other tasks and arms were measured
+        yield Table(
+            key="alone",
+            title="Not compared",
+            item_title="task",
+            columns=arm_columns(arms, ("p50", "p99")),
+            rows=arm_rows(alone, arms, _single_cells),
+            notes=(_ALONE,),
+        )
 
 
-def _single_cells(samples: pa.Table, summary: Summary) -> tuple[Cell, ...]:
+def _single_cells(summary: Summary) -> tuple[Cell, ...]:
+    return milliseconds("p50_s", summary.p50_s), milliseconds("p99_s", summary.p99_s)
+
+
+def _once_cells(samples: pa.Table, summary: Summary) -> tuple[Cell, ...]:
     rate = _rate(samples, summary)
-    return (
-        milliseconds("p50_s", summary.p50_s),
-        milliseconds("p99_s", summary.p99_s),
-        quantity("operations_per_s", rate, f"{rate or 0.0:.0f}"),
-    )
+    return *_single_cells(summary), quantity("operations_per_s", rate, f"{rate or 0.0:.0f}")
 
 
 def _rate(samples: pa.Table, summary: Summary) -> float | None:

@@ -140,6 +140,9 @@ def test_a_task_of_one_arm_only_is_not_said_to_have_run_once(tmp_path: Path) -> 
     built = report.build(load_session(path))
     tables = {table.key: table for table in built.tables}
     assert [row.item for row in tables["alone"].rows] == ["lonely"]
+    # no operations a second: between its rounds other tasks and arms were measured
+    titles = [column.title for column in tables["alone"].columns]
+    assert titles == ["gp2 p50", "gp2 p99", "gp3 p50", "gp3 p99"]
     assert "once" not in tables
     assert "unequal numbers of requests: gp2 6, gp3 0" in built.verdict
 
