@@ -263,12 +263,17 @@ def _failed(measured: pa.Table, arms: Collection[str], *, seeks_knee: bool) -> C
     is_alike = len(by_arm) > 1 and all(counts == by_arm[0] for counts in by_arm)
     if is_alike and len(failed) < measured.num_rows and not seeks_knee:
         tasks = list(dict.fromkeys(task for task, _ in where))
-        text += f" ({', '.join(tasks[:3])}), as many on each arm: they are left out"
+        text += f" ({_first(tasks)}), as many on each arm: they are left out"
         return Check(name="errors", ok=False, value=str(len(failed)), text=text, severity=Severity.WARN)
-    text += f" ({', '.join(f'{task} on {arm}' for task, arm in where[:3])})"
+    text += f" ({_first([f'{task} on {arm}' for task, arm in where])})"
     severity = Severity.WARN if seeks_knee else Severity.STOP
     text += ", which count as late" if seeks_knee else ""
     return Check(name="errors", ok=False, value=str(len(failed)), text=text, severity=severity)
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 def _times(samples: pa.Table) -> Check | None:
@@ -279,8 +284,7 @@ def _times(samples: pa.Table) -> Check | None:
         return None
     tasks = sorted(set(wrong["task"].to_pylist()))
     text = (
-        f"{wrong.num_rows} measured requests have a service time that is no number above 0 "
-        f"({', '.join(tasks[:3])})"
+        f"{wrong.num_rows} measured requests have a service time that is no number above 0 ({_first(tasks)})"
     )
     return Check(name="times", ok=False, value=str(wrong.num_rows), text=text)
 

@@ -102,6 +102,12 @@ def test_failed_requests_are_named_with_their_arm() -> None:
     assert check.text == "1 of 4 measured requests failed (u on b)"
 
 
+def test_of_many_that_failed_the_others_are_counted() -> None:
+    samples = table(*(row(task=task, arm=arm, success=False) for task in "tu" for arm in "ab"))
+    (check,) = [check for check in check_comparable(session(samples)) if not check.ok]
+    assert check.text == "4 of 4 measured requests failed (t on a, t on b, u on a and 1 more)"
+
+
 @pytest.mark.parametrize(
     ("others", "rounds", "forbids"), [("ab", (1, 1), False), ("ab", (1, 2), True), ("", (1, 1), True)]
 )
