@@ -401,16 +401,18 @@ def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Seq
             cells.append(_verdict("verdict", findings, task, a, b))
             cells.append(_verdict("verdict_without_marked", without, task, a, b))
         rows.append(Row(item=task, cells=tuple(cells)))
+    without_them = (
+        ". The last column is the verdict without the marked rounds of each task, and how many are left then"
+        if findings.pairs
+        else ""
+    )
     return Table(
         key="marks",
         title="Marked rounds: an event on one arm only",
         item_title="task",
         columns=tuple(columns),
         rows=tuple(rows),
-        notes=(
-            "They count like all others. The last column is the verdict without the marked rounds of each "
-            "task, and how many are left then; each round's events stand in events.jsonl.",
-        ),
+        notes=(f"They count like all others{without_them}; each round's events stand in events.jsonl.",),
     )
 
 

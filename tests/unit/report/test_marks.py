@@ -131,3 +131,9 @@ def test_one_marked_round_is_one_round() -> None:
 
 def test_without_marked_rounds_nothing_is_said() -> None:
     assert changes(stalled(range(0)), {}) == []
+
+
+def test_a_table_without_verdicts_does_not_speak_of_them() -> None:
+    alone = findings({(TASK, "gp3"): {r: np.full(5, 0.02) for r in range(1, 9)}})
+    (note,) = causes.marks_table(alone, alone, on_gp3(2), ARMS).notes
+    assert note == "They count like all others; each round's events stand in events.jsonl."
