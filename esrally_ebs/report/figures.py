@@ -116,13 +116,13 @@ def _shares(arm: str, times: Floats) -> Curve:
         # Dense where the tail is: every per mille of the last per cent, else every half per cent.
         shares = np.unique(np.concatenate([np.linspace(0.005, 0.99, 198), np.linspace(0.99, 1, 11)]))
         ordered = np.quantile(times, shares)
-    places = {p: min(int(np.searchsorted(shares, p / 100 - 1e-9)), len(ordered) - 1) for p in PERCENTILES}
+    levels = zip(PERCENTILES, np.percentile(times, PERCENTILES) * 1e3, strict=True)
     return Curve(
         name=arm,
         x=tuple(float(x) * 1e3 for x in ordered),
         y=tuple(float(y) * 100 for y in shares),
         style="steps",
-        summary=f"{arm} {', '.join(f'p{p} {ordered[place] * 1e3:.2f} ms' for p, place in places.items())}",
+        summary=f"{arm} {', '.join(f'p{p} {ms:.2f} ms' for p, ms in levels)}",
     )
 
 

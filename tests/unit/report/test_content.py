@@ -13,6 +13,8 @@ from golden_session import ARMS, START, arm, fio, make, record, sample, samples,
 from small_plan import small_plan
 
 from esrally_ebs import report
+from esrally_ebs.analysis.findings import find
+from esrally_ebs.analysis.summary import PERCENTILES
 from esrally_ebs.model import Check, Event, Phase, Sample, State
 from esrally_ebs.store import SessionFolder, load_session
 
@@ -155,6 +157,18 @@ def test_a_task_that_failed_on_the_reference_alone_is_not_said_to_be_of_one_arm(
     (table,) = [table for table in built.tables if table.key == "alone"]
     assert (table.title, [row.item for row in table.rows]) == ("Not compared", ["u"])
     assert "succeeded on no two arms that are compared" in table.notes[0]
+
+
+def test_a_distribution_is_described_by_the_percentiles_of_the_tables(recorded: Path) -> None:
+    session = load_session(recorded)
+    curves = {
+        (plot.heading, curve.name): curve.summary
+        for plot in report.build(session).figures.distributions
+        for curve in plot.curves
+    }
+    for of in find(session).summaries:
+        times = ", ".join(f"p{p} {of.percentile(p).value * 1e3:.2f} ms" for p in PERCENTILES)
+        assert curves[of.task, of.arm] == f"{of.arm} {times}"
 
 
 def test_an_arms_own_percentiles_have_their_intervals_in_csv_and_json(recorded: Path) -> None:
