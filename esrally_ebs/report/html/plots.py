@@ -25,8 +25,9 @@ WIDTH = 480
 LEFT, RIGHT = 44, 12  # room for labels of the vertical axis, and for half a label at the end
 AXIS = 44  # height of an axis with its names and a line of words below
 TICKS = 6
-_COLOURS = 4  # each with dashes and a shape of its own
-_TOP, _FOOT = 44, 236  # of a plot's field
+_COLOURS = 4  # as many as there are dashes and shapes
+_TOP, _FOOT = 44, 236  # of a plot's field, below a legend of one row
+_LEGEND_ROW = 16
 _LETTER = 6.6  # width of a letter
 _THIN_FROM = 400  # points; a line of more is drawn thin
 _GAP = 3  # steps without a value that part a line
@@ -165,10 +166,16 @@ def colour_of(name: str, arms: Sequence[str]) -> str:
     return f"arm{arms.index(name) % _COLOURS}"
 
 
+def _turned(place: int) -> int:
+    """The dashes or the shape of an arm: others where a colour comes again, so that 16 arms differ."""
+    return (place + place // _COLOURS) % _COLOURS
+
+
 def plot(data: Plot, arms: Sequence[str] = ()) -> str:
     """Curves over one axis; ``arms`` decide the colours, by default the curves' own order."""
     named = list(dict.fromkeys([*arms, *(curve.name for curve in data.curves)]))
-    x, y = _across(data), _upward(data)
+    legend, top = _legend(data.curves, named)
+    x, y = _across(data), _upward(data, top)
     drawn = [*rungs(y, data.grid or y.ticks(5), y.text)]
     drawn += axis(x, _FOOT, *_names(data, x))
     for curve in data.curves:
@@ -176,7 +183,7 @@ def plot(data: Plot, arms: Sequence[str] = ()) -> str:
     drawn.append(label(0, 12, data.up, class_="quiet"))
     if not data.places:  # names say themselves what they are
         drawn.append(label(WIDTH - RIGHT, _FOOT + 36, data.across, anchor="end", class_="quiet"))
-    drawn += _legend(data.curves, named)
+    drawn += legend
     spoken = "; ".join(curve.summary or _ends(curve) for curve in data.curves if curve.style != "link")
     return figure(data.title, f"{data.up} by {data.across}: {spoken}", _FOOT + AXIS, drawn)
 
@@ -190,15 +197,15 @@ def _across(data: Plot) -> Scale:
     return scale([0.0, *values] if data.from_zero else values, LEFT, WIDTH - RIGHT)
 
 
-def _upward(data: Plot) -> Scale:
+def _upward(data: Plot, top: float) -> Scale:
     values = [value for curve in data.curves for value in curve.y]
     if data.log_y:
-        return _log_scale(values, _FOOT, _TOP)
+        return _log_scale(values, _FOOT, top)
     if data.grid:
-        return Scale(data.grid[0], data.grid[-1], _FOOT, _TOP)
+        return Scale(data.grid[0], data.grid[-1], _FOOT, top)
     finite = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(0.0, *finite), max(finite) * 1.05
-    return Scale(low, high if high > low else low + 1, _FOOT, _TOP)
+    return Scale(low, high if high > low else low + 1, _FOOT, top)
 
 
 def _names(data: Plot, x: Scale) -> tuple[list[str], list[float]]:
@@ -223,7 +230,7 @@ def _drawn(curve: Curve, x: Scale, y: Scale, place: int) -> Iterator[str]:
     if curve.style == "link":
         yield path(points, "thin even", title=curve.name)
         return
-    colour = f"arm{place % _COLOURS}"
+    colour = f"arm{place % _COLOURS} dash{_turned(place)}"
     if curve.style == "steps" and points:
         moves = "".join(f"H{right:.1f}V{up:.1f}" for right, up in points)
         yield tag("path", d=f"M{points[0][0]:.1f} {_FOOT}{moves}", class_=f"curve {colour}")
@@ -240,23 +247,26 @@ def _ends(curve: Curve) -> str:
     return f"{curve.name} from {number(curve.y[0])} to {number(curve.y[-1])}"
 
 
-def _legend(curves: Sequence[Curve], arms: Sequence[str]) -> Iterator[str]:
-    """The line or the mark of each name, in one row."""
-    left = float(LEFT)
+def _legend(curves: Sequence[Curve], arms: Sequence[str]) -> tuple[list[str], float]:
+    """The line or the mark of each name, in as many rows as they need; and where the field begins below."""
+    drawn, left, y = list[str](), float(LEFT), 28.0
     for name, style in dict.fromkeys((curve.name, curve.style) for curve in curves if curve.style != "link"):
-        place = arms.index(name)
+        place, width = arms.index(name), 34 + 7 * len(name)
+        if left > LEFT and left + width > WIDTH:
+            left, y = float(LEFT), y + _LEGEND_ROW
         if style == "marks":
-            yield _dot(left + 14, 28, place, name)
+            drawn.append(_dot(left + 14, y, place, name))
         else:
-            yield path([(left, 28), (left + 28, 28)], f"curve arm{place % _COLOURS}")
-        yield label(left + 34, 32, name, class_="name")
-        left += 56 + 7 * len(name)
+            classes = f"curve arm{place % _COLOURS} dash{_turned(place)}"
+            drawn.append(path([(left, y), (left + 28, y)], classes))
+        drawn.append(label(left + 34, y + 4, name, class_="name"))
+        left += width + 22
+    return drawn, y - 28 + _TOP
 
 
 def _dot(x: float, y: float, place: int, text: str) -> str:
     """A mark whose shape tells arms apart as its colour does."""
-    shape = place % _COLOURS
-    class_ = f"dot arm{shape}"
+    shape, class_ = _turned(place), f"dot arm{place % _COLOURS}"
     if shape == 0:
         return tag("circle", cx=x, cy=y, r=4, class_=class_, title=text)
     if shape == 1:

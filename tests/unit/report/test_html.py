@@ -2,9 +2,11 @@
 
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 from xml.etree import ElementTree
 
 import pytest
@@ -233,9 +235,27 @@ def test_a_distribution_ends_at_its_slowest_request_and_full_share() -> None:
 
 def test_arms_differ_in_dashes_as_well_as_in_colour() -> None:
     drawn = plot(Plot(title="t", across="ms", up="%", curves=(curve("a"), curve("b"))), ["a", "b"])
-    assert 'class="curve arm0"' in drawn
-    assert 'class="curve arm1"' in drawn
-    assert re.search(r"\.curve\.arm1 \{ stroke-dasharray", render_html(report()))
+    assert 'class="curve arm0 dash0"' in drawn
+    assert 'class="curve arm1 dash1"' in drawn
+    assert re.search(r"\.curve\.dash1 \{ stroke-dasharray", render_html(report()))
+
+
+@pytest.mark.parametrize("style", ["line", "marks"])
+def test_ten_arms_look_different_and_all_stand_in_the_legend(style: Literal["line", "marks"]) -> None:
+    arms = [f"gp3-{number}" for number in range(10)]
+    data = Plot(
+        title="t", across="ms", up="%", curves=tuple(replace(curve(arm), style=style) for arm in arms)
+    )
+    drawn = list(ElementTree.fromstring(plot(data, arms)))
+    names = [e for e in drawn if e.get("class") == "name"]
+    assert [e.text for e in names] == arms
+    assert all(float(e.get("x", "")) + 7 * 5 <= 480 for e in names)  # the width of the drawing
+    curves = [e for e in drawn if "arm" in e.get("class", "")]
+    tips = [e.get("points", "").split()[1:] for e in curves]  # a triangle points up or down
+    up = [len(tip) == 2 and float(tip[1].split(",")[1]) < float(tip[0].split(",")[1]) for tip in tips]
+    assert len({(e.tag, e.get("class"), up) for e, up in zip(curves, up, strict=True)}) == len(arms)
+    lowest = max(float(e.get("y", "")) for e in names)
+    assert all(float(e.get("y1", "")) > lowest for e in drawn if e.get("class") == "grid")
 
 
 def test_a_timeline_has_a_panel_per_arm_and_shades_the_rounds() -> None:
