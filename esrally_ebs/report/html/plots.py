@@ -285,8 +285,8 @@ _SIGNS = {"faster": "\u25bc", "slower": "\u25b2", "equivalent": "=", "inconclusi
 
 def forest(data: Forest) -> str:
     """A line per item: its change, its interval, what counts as none, and its verdict as shape and word."""
-    ends = [end for c in data.changes for end in (c.low, c.high, c.value, c.margin or 0) if end is not None]
-    ends += [-(change.margin or 0) for change in data.changes]
+    ends = [end for c in data.changes for end in (c.low, c.high, c.value) if end is not None]
+    ends += [end for change in data.changes for end in _band(change.margin or 0)]
     words, row = (_COMPACT_WORDS, _COMPACT_ROW) if data.compact else (_WORDS, _ROW)
     x = scale([0.0, *ends], _COMPACT_LEFT if data.compact else 10, WIDTH - words)
     bottom = row * len(data.changes) + 6
@@ -306,7 +306,7 @@ def _forest_row(x: Scale, top: float, change: RelativeChange, *, compact: bool) 
     band, height = (top, _COMPACT_ROW) if compact else (top + 19, _ROW - 19)
     y = band + height / 2
     if change.margin:
-        left, right = x.at(-change.margin), x.at(change.margin)
+        left, right = map(x.at, _band(change.margin))
         yield box(left, band, right - left, height, "margin")
     for value in x.ticks(3 if compact else TICKS):
         yield line(x.at(value), band, x.at(value), band + height, "grid" if value else "zero")
@@ -321,6 +321,11 @@ def _forest_row(x: Scale, top: float, change: RelativeChange, *, compact: bool) 
         for end in (change.low, change.high):
             yield line(x.at(end), y - 4, x.at(end), y + 4, f"interval {kind}")
     yield _shape(x.at(change.value), y, kind)
+
+
+def _band(margin: float) -> tuple[float, float]:
+    """The changes that count as none: a ratio and its inverse alike."""
+    return 1 / (1 + margin) - 1, margin
 
 
 def _shape(x: float, y: float, kind: str) -> str:

@@ -258,6 +258,16 @@ def test_ten_arms_look_different_and_all_stand_in_the_legend(style: Literal["lin
     assert all(float(e.get("y1", "")) > lowest for e in drawn if e.get("class") == "grid")
 
 
+def test_the_band_of_what_counts_as_none_is_as_wide_as_a_ratio_and_its_inverse() -> None:
+    drawn = ElementTree.fromstring(forest(changed(low=-0.5, high=0.5, margin=0.25)))
+    band = next(e for e in drawn.iter("rect") if e.get("class") == "margin")
+    bar = next(e for e in drawn.iter("line") if "interval" in e.get("class", ""))
+    left, width = float(band.get("x", "")), float(band.get("width", ""))
+    per_change = float(bar.get("x2", "")) - float(bar.get("x1", ""))  # from -50 % to +50 %
+    assert width / per_change == pytest.approx(0.45, abs=0.005)  # from 1 / 1.25 to 1.25
+    assert (left - float(bar.get("x1", ""))) / per_change == pytest.approx(0.3, abs=0.005)
+
+
 def test_a_timeline_has_a_panel_per_arm_and_shades_the_rounds() -> None:
     data = Timeline(title="Reads", unit="per second", step_s=1.0, curves=(curve("a"), curve("b")))
     spans = [Span(name=f"round {n}", start_s=60.0 * n, end_s=60.0 * n + 50) for n in range(3)]
