@@ -29,8 +29,8 @@ _RATES = (
 )
 _APART = (
     "By the node's counters of merges and refreshes, read once a second: a request had one beside it if "
-    "there was one in a second from when it was due to its answer. Of fewer than 100, p99 is the slowest. No "
-    "verdict: which those are, the volume decides too."
+    "there was one in a second from when it was due to its answer. Of fewer than 100, p99 lies between the "
+    "two slowest. No verdict: which those are, the volume decides too."
 )
 
 

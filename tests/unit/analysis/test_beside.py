@@ -127,6 +127,14 @@ def test_what_is_written_before_and_after_the_measured_searches_is_no_part_of_th
     assert of.rates == {1: pytest.approx((100 + 200 + 250) / 4)}
 
 
+def test_the_table_of_few_requests_says_what_their_p99_is() -> None:
+    searches = [row(started_s=11.0, service_time_s=took, latency_s=took) for took in (0.1, 0.2, 0.4)]
+    raced = session(samples=table(written(started_s=11.0), *searches), telemetry=LOOKS)
+    (made,) = [each for each in beside.tables(raced, writes(raced), ["a"]) if each.key == "apart"]
+    assert "Of fewer than 100, p99 lies between the two slowest" in made.notes[0]
+    assert 0.2 < made.rows[0].cells[3].facts["p99_s"] < 0.4
+
+
 def indexed(rates_of_b: list[float], refused: bool = False) -> Session:
     """Arms whose rounds of one second add 100 documents on a, and so many on b."""
     rows = [
