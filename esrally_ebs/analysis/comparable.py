@@ -279,13 +279,13 @@ def _first(names: Sequence[str]) -> str:
 def _times(samples: pa.Table) -> Check | None:
     """Only said where it is so: what wrote such a time is not to be trusted with the others."""
     measured = pc.and_(pc.equal(samples["phase"], Phase.MEASURE.value), samples["success"])
-    wrong = samples.filter(pc.and_(measured, pc.invert(is_time(samples["service_time_s"]))))
+    has_latency = pc.fill_null(pc.is_finite(samples["latency_s"]), False)
+    is_right = pc.and_(is_time(samples["service_time_s"]), has_latency)
+    wrong = samples.filter(pc.and_(measured, pc.invert(is_right)))
     if not wrong.num_rows:
         return None
     tasks = sorted(set(wrong["task"].to_pylist()))
-    text = (
-        f"{wrong.num_rows} measured requests have a service time that is no number above 0 ({_first(tasks)})"
-    )
+    text = f"{wrong.num_rows} measured requests have no service time above 0, or no latency ({_first(tasks)})"
     return Check(name="times", ok=False, value=str(wrong.num_rows), text=text)
 
 
@@ -294,7 +294,7 @@ def _cold(session: Session, measured: pa.Table) -> Check | None:
     if not is_cold(session):
         return None
     firsts = measured.filter(pc.and_(pc.equal(measured["iteration"], 1), pc.greater(measured["round"], 0)))
-    known = firsts["resident_before"].drop_null()
+    known = firsts["resident_before"].filter(pc.is_finite(firsts["resident_before"]))
     if not firsts.num_rows:
         return None
     if len(known) < firsts.num_rows:

@@ -83,7 +83,10 @@ def test_equal_arms_are_comparable() -> None:
         ([row(arm="b", service_time_s=math.nan)], "times"),
         ([row(arm="b", service_time_s=0.0)], "times"),
         ([row(arm="b", resident_before=0.02)], "cold"),
+        ([row(arm="b", latency_s=math.nan)], "times"),
+        ([row(arm="b", latency_s=math.inf)], "times"),
         ([row(arm="b", resident_before=None)], "cold"),
+        ([row(arm="b", resident_before=math.nan)], "cold"),
     ],
 )
 def test_samples_that_cannot_be_compared_are_named(other: list[dict[str, object]], name: str) -> None:
