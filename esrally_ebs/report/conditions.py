@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.analysis.summary import is_time
 from esrally_ebs.catalog.volume_types import known_model
 from esrally_ebs.model import Event, Kind, Phase, Volume
 from esrally_ebs.report.model import (
@@ -422,4 +423,5 @@ def _seconds(events: Sequence[Event], kind: str, key: str) -> float:
 def _requests_s(samples: pa.Table, phase: Phase) -> float:
     """Time in requests; of several clients at once only the first one's counts."""
     mask = pc.and_(pc.equal(samples["phase"], phase.value), pc.equal(samples["client"], 0))
+    mask = pc.and_(mask, is_time(samples["service_time_s"]))
     return float(pc.sum(samples["service_time_s"].filter(mask)).as_py() or 0.0)

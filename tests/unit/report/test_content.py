@@ -1,6 +1,7 @@
 """What a report says of a session: verdict, doubts, what was left out, and where the time went."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -220,6 +221,15 @@ def test_where_the_time_went_adds_up_to_the_whole_session(recorded: Path) -> Non
     tables = json.loads(report.render_json(report.build(load_session(recorded))))["tables"]
     seconds = [item["session"]["seconds"] for item in tables["stages"].values()]
     assert sum(seconds[:-1]) == pytest.approx(seconds[-1]) == 600
+
+
+def test_a_time_that_is_no_number_is_no_part_of_where_the_time_went(tmp_path: Path) -> None:
+    first, *others = samples()
+    path = make(tmp_path, [replace(first, service_time_s=math.inf), *others])
+    SessionFolder(path).finish(State.COMPLETE, ended_at=START + 600)
+    tables = json.loads(report.render_json(report.build(load_session(path))))["tables"]
+    seconds = tables["stages"]["measured requests"]["session"]["seconds"]
+    assert seconds == pytest.approx(sum(one.service_time_s for one in others))
 
 
 def test_the_parts_of_recorded_rounds_are_not_added_to_them(recorded: Path) -> None:
