@@ -285,3 +285,17 @@ def test_who_ends_with_its_session_waits_until_the_mark_has_gone_too(
     assert not (run / running.MARK).exists()
     removing.join()
     running.await_removal()  # where there is none
+
+
+def test_a_pipe_where_another_process_works_is_not_waited_for(run: Path, tmp_path: Path) -> None:
+    folder = dead("killed")
+    write_record(folder / "gp3", Record(backend="emulated", name="gp3", type="gp3"))
+    os.mkfifo(tmp_path / daemon.PROCESS_NAME)
+    other = subprocess.Popen([SLEEP, "60"], cwd=tmp_path)
+    command = [sys.executable, "-m", "esrally_ebs", "clean"]
+    try:
+        assert subprocess.run(command, timeout=20, check=False).returncode == 0
+    finally:
+        other.kill()
+        other.wait()
+    assert not folder.exists()

@@ -31,7 +31,8 @@ def leftovers() -> tuple[Leftover, ...]:
         if mount.source == MOUNT_SOURCE and mount.filesystem == "fuse"
     ]
     remains += [(disk.parent, f"loop device /dev/{name}") for name, disk in release._loops()]
-    remains += [(where, f"daemon pid {process.pid}") for process, where in release._daemons()]
+    daemons = release._daemons(lambda where: where.is_relative_to(root))
+    remains += [(where, f"daemon pid {process.pid}") for process, where in daemons]
     remains += [
         (root / image.parent.name / image.stem, f"image {image}")
         for images in release.image_roots()

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from esrally_ebs.errors import CommandError, SetupError
@@ -119,15 +119,18 @@ def _as_path(text: str) -> Path:
     return Path(text.removesuffix(" (deleted)"))  # the kernel's mark on names that are gone
 
 
-def _daemons() -> list[tuple[Process, Path]]:
-    """Every daemon of a volume with that volume's directory, which is its current one, among our mounts."""
+def _daemons(is_near: Callable[[Path], bool]) -> list[tuple[Process, Path]]:
+    """Every daemon with its volume's directory, where it works, among our mounts, if that is near.
+
+    No other process's directory is looked into: any user may have put a pipe there by the name of our file.
+    """
     daemons = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):
-            process = Process.of(int(entry.name))
             where = _as_path(str((entry / "cwd").readlink()))
+            process = Process.of(int(entry.name)) if is_near(where) else None
             if process is not None and shares_mounts(process.pid) and _is_daemon(process, where, entry):
                 daemons.append((process, where))
     return daemons
@@ -146,7 +149,7 @@ def _is_daemon(process: Process, directory: Path, entry: Path) -> bool:
 
 def _daemons_of(directory: Path) -> list[Process]:
     """Also those of the volumes that are striped into this one."""
-    return [process for process, where in _daemons() if directory in (where, where.parent)]
+    return [process for process, _ in _daemons(lambda where: directory in (where, where.parent))]
 
 
 def _loops_of(directory: Path) -> list[str]:
