@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from esrally_ebs.store.files import open_file
 
 _LOCK: Final = "node.lock"
 _MAX_LOCK_BYTES: Final = 1 << 20  # it has none
+_MAX_COMMIT_BYTES: Final = 1 << 24  # it has some kilobytes
 _OLDEST_FOR_8: Final = (7, 17)
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
 _VERSION: Final = re.compile(rb"node_version.(\d{6,9})", re.DOTALL)  # user data of a Lucene commit
@@ -200,7 +202,8 @@ def version_of(data: Path) -> tuple[int, int, int] | None:
     for path in sorted(
         data.glob("**/_state/segments_*"), key=lambda path: path.stat().st_mtime, reverse=True
     ):
-        match = _VERSION.search(path.read_bytes())
+        with open_file(path, _MAX_COMMIT_BYTES) as file:
+            match = _VERSION.search(file.read())
         if match:
             number = int(match[1])
             if number & _OPENSEARCH:
@@ -261,6 +264,6 @@ def _files(data: Path) -> Iterator[tuple[str, Path]]:
 def _content(data: Path) -> str:
     digest = hashlib.sha256()
     for name, path in _files(data):
-        with path.open("rb") as file:
+        with open_file(path, sys.maxsize) as file:  # others may have put a link or a pipe there meanwhile
             digest.update(os.fsencode(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0"))
     return digest.hexdigest()

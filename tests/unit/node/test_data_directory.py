@@ -120,6 +120,26 @@ def test_data_that_the_image_cannot_take_over_is_refused(data: Path, version: by
         DataDirectory(path=data).require("es:8.8.2")
 
 
+@pytest.mark.parametrize("is_link", [True, False])
+def test_what_takes_a_file_s_place_after_the_look_is_neither_followed_nor_waited_for(
+    tmp_path: Path, data: Path, is_link: bool
+) -> None:
+    segment = data / "indices" / "uuid" / "0" / "index" / "_0.cfs"
+    segment.rename(tmp_path / "secret")
+    if is_link:
+        segment.symlink_to(tmp_path / "secret")
+    else:
+        os.mkfifo(segment)
+    with pytest.raises(EbsError, match=f"{segment}: {'a link' if is_link else 'not a file'}"):
+        DataDirectory(path=data).lay_out(tmp_path / "copy")
+
+
+def test_a_commit_that_no_node_has_written_is_not_read_into_memory(data: Path) -> None:
+    os.truncate(data / "_state" / "segments_4", 1 << 40)
+    with pytest.raises(EbsError, match="segments_4: 1,099,511,627,776 bytes; a"):
+        DataDirectory(path=data).require(IMAGE)
+
+
 def test_a_copy_has_all_but_the_lock_and_the_original_is_as_it_was(tmp_path: Path, data: Path) -> None:
     before = {path: (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns) for path in data.rglob("*")}
     DataDirectory(path=data).lay_out(tmp_path / "copy")
