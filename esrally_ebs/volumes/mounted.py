@@ -56,6 +56,12 @@ def detach(directory: Path) -> None:
     record = read_record(directory)
     for path in record.created if record is not None else ():
         if path.name == own_name(directory):
+            points = [each.mount_point for each in mounts() if each.mount_point.is_relative_to(path)]
+            if points:  # what lies there is not ours
+                raise SetupError(
+                    f"{points[-1]}: is mounted in a directory of ours; run 'umount {points[-1]}' and"
+                    " 'esrally-ebs clean'"
+                )
             shutil.rmtree(path, ignore_errors=True)
             if os.path.lexists(path):  # the kernel makes a file system with errors read-only
                 raise SetupError(

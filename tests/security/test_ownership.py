@@ -344,3 +344,38 @@ def test_a_process_that_gets_the_pid_of_one_that_just_ended_is_sent_nothing(
     if later[-1].pid != process.pid:
         pytest.skip("the pid was taken")
     assert set(ends) == {None}
+
+
+@needs_root
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_a_link_that_another_user_put_into_a_shared_directory_makes_way(
+    tmp_path: Path, victim: Path, is_pipe: bool
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    link = tmp_path / "made"
+    link.symlink_to(tmp_path / "pipe" if is_pipe else victim)
+    os.lchown(link, NOBODY, NOBODY)
+    words = [sys.executable, "-m", "esrally_ebs", "dashboard", "--output", str(link)]
+    subprocess.run(words, check=True, timeout=20)  # a pipe would be waited for
+    assert victim.read_text() == "years of work"
+    assert link.lstat().st_uid == 0
+    assert link.read_text().startswith("{")
+
+
+@needs_root
+def test_what_others_mounted_in_our_directory_is_not_removed_with_it(tmp_path: Path, victim: Path) -> None:
+    (tmp_path / "data").mkdir()
+    arm = tmp_path / "session" / "gp3"
+    spec = VolumeSpec(name="gp3", type="directory", size_bytes=GIB, mount=tmp_path / "data")
+    volume = volumes.attach(spec, arm)
+    point = volume.mount / "elasticsearch" / "backup"
+    point.mkdir(parents=True)
+    subprocess.run(["mount", "--bind", victim.parent, point], check=True)
+    try:
+        with pytest.raises(SetupError, match=f"{point}: is mounted in a directory of ours; run 'umount"):
+            volumes.detach(arm)
+    finally:
+        subprocess.run(["umount", point], check=True)
+    assert victim.exists()
+    volumes.detach(arm)
+    assert not volume.mount.exists()
