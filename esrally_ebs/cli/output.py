@@ -68,16 +68,23 @@ def put(text: str, output: Path | None = None) -> None:
     from esrally_ebs.store.files import aside
 
     try:
-        if output.exists() and not output.is_file():  # a pipe, or a directory
+        is_planted = _is_planted(output)
+        if output.exists() and not output.is_file() and not is_planted:  # a pipe, or a directory
             output.write_text(text, encoding="utf-8", errors="replace")
         else:
-            with aside(Path(os.path.realpath(output))) as file:  # also of links in a circle
+            # also of links in a circle
+            with aside(output if is_planted else Path(os.path.realpath(output))) as file:
                 file.write(text.encode("utf-8", "replace"))
     except OSError as error:
         is_misnamed = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
         kind = PlanError if is_misnamed else SetupError
         where = "in a directory that is there" if is_misnamed else "elsewhere"
         raise kind(f"{output}: {error.strerror}; name a file {where}") from error
+
+
+def _is_planted(output: Path) -> bool:
+    """Whether it is a link that another user has put into a directory which is not that user's, as /tmp."""
+    return output.is_symlink() and output.lstat().st_uid not in (os.geteuid(), output.parent.stat().st_uid)
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, Any]:
