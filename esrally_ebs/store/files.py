@@ -8,15 +8,19 @@ import errno
 import fcntl
 import os
 import stat
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from esrally_ebs.errors import FormatError, SetupError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_PATIENCE_S = 60.0  # for a lock; merging parts takes the longest
+_POLL_S = 0.02
 
 
 def cannot_write(path: Path, error: OSError) -> NoReturn:
@@ -31,7 +35,7 @@ def cannot_write(path: Path, error: OSError) -> NoReturn:
     ) from error
 
 
-def open_file(path: Path, max_bytes: int) -> BinaryIO:
+def open_file(path: Path, max_bytes: int) -> BufferedReader:
     """Open a regular file of at most ``max_bytes`` for reading.
 
     Raises OSError, and FormatError for a link, a pipe, a device, a directory or a larger file.
@@ -164,10 +168,11 @@ def _sync(path: str, of: int | None) -> None:
 
 
 @contextmanager
-def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
+def locked(folder: Path, *, shared: bool = False, patience_s: float = _PATIENCE_S) -> Iterator[None]:
     """Hold the folder's lock; the kernel lets go of it when the holder dies.
 
-    A file system without locks (a folder copied to some network share) is read without one.
+    A file system without locks (a folder copied to some network share) is read without one. Raises SetupError
+    when another process holds it for too long: whoever may read the folder can.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -175,10 +180,27 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
         cannot_write(folder, error)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            if not _take_lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, patience_s):
+                raise SetupError(
+                    f"{folder}: another process has locked it for {patience_s:g} s; see which with 'lslocks',"
+                    " end it, and start again"
+                )
         except OSError as error:
             if not shared:
                 cannot_write(folder, error)
         yield
     finally:
         os.close(descriptor)
+
+
+def _take_lock(descriptor: int, how: int, patience_s: float) -> bool:
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_POLL_S)
+        else:
+            return True

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from esrally_ebs.aws.clients import Api, Aws, configured_region, credentials_end
@@ -76,7 +77,7 @@ def attach(
     directory = directory.resolve()
     directory.parent.mkdir(parents=True, exist_ok=True)
     api = Aws(_region(spec))
-    with locked(directory.parent):  # a reaper may come while the owner still takes down
+    with locked(directory.parent, patience_s=inf):  # a reaper may come while the owner still takes down
         goal = _begin(spec, directory, api)
         target = _executor(api, goal, directory, say).up().target
     history = Journal(directory).read()
@@ -97,7 +98,7 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
     directory = directory.resolve()
     if not directory.parent.is_dir():
         return
-    with locked(directory.parent):
+    with locked(directory.parent, patience_s=inf):
         journal = Journal(directory)
         history = journal.read()
         if history is None:

@@ -1,5 +1,6 @@
 """Session folders that somebody else wrote, or that a disk changed: one line each, and nothing hangs."""
 
+import fcntl
 import json
 import os
 import random
@@ -20,6 +21,7 @@ from esrally_ebs.errors import FormatError, SetupError
 from esrally_ebs.model import Event, State
 from esrally_ebs.store import SessionFolder, list_sessions, load_session
 from esrally_ebs.store.encoding import SAMPLES, to_table
+from esrally_ebs.store.files import locked
 from esrally_ebs.store.parts import write_table
 
 
@@ -243,3 +245,21 @@ def test_a_home_that_is_no_utf8_is_written_and_read(tmp_path: Path) -> None:
     assert session.warnings == (f"{home} and \ud800",)
     assert (session.samples.num_rows, session.baseline.num_rows) == (1, 1)
     assert session.events[0].fields["text"] == str(home)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_lock_that_whoever_reads_a_folder_may_hold_is_not_waited_for_without_end(
+    tmp_path: Path, shared: bool
+) -> None:
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    try:
+        with (
+            pytest.raises(SetupError, match=f"{tmp_path}: another process has locked it for 0.1 s"),
+            locked(tmp_path, shared=shared, patience_s=0.1),
+        ):
+            raise AssertionError
+    finally:
+        os.close(other)
+    with locked(tmp_path, shared=shared, patience_s=0.1):
+        pass
