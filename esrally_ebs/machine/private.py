@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.caller import caller
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -96,9 +97,8 @@ def require_unchangeable(path: Path, *, name: str = "") -> None:
 
 def _may_be_replaced_by(path: Path) -> str:
     """Who else than root and the user of this command may rename what is in a directory; empty for nobody."""
-    status = path.stat()
-    ours = {0, os.geteuid(), int(os.environ.get("SUDO_UID") or os.geteuid())}
-    if status.st_uid not in ours:
+    status, user = path.stat(), caller()
+    if status.st_uid not in (0, os.geteuid(), user.uid if user else 0):
         return f"user {status.st_uid}, who owns it"
     if status.st_mode & _OTHERS_MAY_WRITE and not status.st_mode & stat.S_ISVTX:
         return "whoever is let in by its mode, which lets others write"

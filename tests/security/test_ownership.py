@@ -347,6 +347,16 @@ def test_a_process_that_gets_the_pid_of_one_that_just_ended_is_sent_nothing(
 
 
 @needs_root
+def test_a_caller_that_is_no_user_is_said_before_anything_is_trusted(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running.begin("a")
+    monkeypatch.setenv("SUDO_UID", "me")
+    assert main(["clean"]) == 3
+    assert "SUDO_UID=me: is no number of a user" in capsys.readouterr().err
+
+
+@needs_root
 @pytest.mark.parametrize("is_pipe", [False, True])
 def test_a_link_that_another_user_put_into_a_shared_directory_makes_way(
     tmp_path: Path, victim: Path, is_pipe: bool
