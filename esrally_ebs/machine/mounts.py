@@ -23,8 +23,12 @@ def mounts() -> list[Mount]:
 
 
 def mount_at(path: Path) -> Mount | None:
-    """The mount whose mount point is exactly ``path``, the topmost of several; None when there is none."""
-    stacked = [mount for mount in mounts() if mount.mount_point == path]
+    """The mount whose mount point is exactly ``path``, the topmost of several; None when there is none.
+
+    The path may lead there by links, as /var/run does, but not itself be one.
+    """
+    point = Path(os.path.realpath(path.parent), path.name)
+    stacked = [mount for mount in mounts() if mount.mount_point == point]
     return stacked[-1] if stacked else None
 
 

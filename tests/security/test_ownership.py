@@ -18,10 +18,16 @@ from stored import GP2
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import Caller
-from esrally_ebs.machine.private import private_directory, require_private, require_unchangeable
+from esrally_ebs.machine.mounts import mount_at
+from esrally_ebs.machine.private import (
+    opened_below,
+    private_directory,
+    require_private,
+    require_unchangeable,
+)
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import VolumeSpec
+from esrally_ebs.model import NODE_USER, VolumeSpec
 from esrally_ebs.node import dataset, life
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.node.dataset import unfinished_folder
@@ -389,3 +395,22 @@ def test_what_others_mounted_in_our_directory_is_not_removed_with_it(tmp_path: P
     assert victim.exists()
     volumes.detach(arm)
     assert not volume.mount.exists()
+
+
+@needs_root
+def test_what_was_lent_below_a_run_directory_that_a_link_leads_to_is_given_back(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "var").symlink_to("run")  # as /var/run
+    data = tmp_path / "data"
+    data.mkdir()
+    arm = tmp_path / "var" / "session" / "lent_1"
+    with opened_below(data) as descriptor:
+        lent = volumes.lend(descriptor, arm, name="lent_1", owner=os.geteuid())
+    point = (lent.mount / "elasticsearch").resolve()
+    os.chown(data, NODE_USER, 0)
+    try:
+        volumes.detach(arm)
+        assert mount_at(point) is None
+        assert data.stat().st_uid == os.geteuid()
+    finally:
+        subprocess.run(["umount", "--lazy", point], check=False)
