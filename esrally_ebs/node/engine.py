@@ -164,6 +164,11 @@ def reason(text: str) -> str:
     return (complaints[-1] if complaints else last_lines("\n".join(lines)))[:400]
 
 
+def run_label() -> str:
+    """The run directory as labels name it: one name, whatever links lead there."""
+    return os.path.realpath(run_dir())
+
+
 def project(session: str, arm: str) -> str:
     """Compose's name for a node: no other session's, nor another arm's."""
     return f"ebs-{short_name(session)}-{arm}"
@@ -185,7 +190,7 @@ def _ours(listing: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     JSON, as it may have tabs and lines of its own.
     """
     name = "{{json .Name}}" if listing[0] == "volume" else "{{json .ID}}"
-    here = f"label={_RUN_LABEL}={run_dir()}"
+    here = f"label={_RUN_LABEL}={run_label()}"
     for line in filter(None, docker(*listing, "--filter", here, "--format", f"[{_FORM}{name}]").split("\n")):
         session, arm, of, resource = json.loads(line)
         with suppress(PlanError):  # no session has such a name

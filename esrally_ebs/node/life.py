@@ -16,7 +16,7 @@ from typing import Any
 
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.private import give_tree, opened_below
-from esrally_ebs.machine.resources import resource, run_dir
+from esrally_ebs.machine.resources import resource
 from esrally_ebs.model import NODE_USER, Node, Volume
 from esrally_ebs.node import api, cgroups, engine
 from esrally_ebs.node.settings import NodeSettings, compose_variables, environment_file
@@ -246,7 +246,7 @@ def _up(
             "ES_NODE_NAME": arm,
             "ES_HEALTH_INTERVAL": _RARE_CHECK,
             "EBS_SESSION": session,
-            "EBS_RUN": str(run_dir()),
+            "EBS_RUN": engine.run_label(),
             "EBS_ARM": arm,
         }
         more = Path(directory) / "override.yml"

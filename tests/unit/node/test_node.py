@@ -72,6 +72,22 @@ def test_ports_are_published_on_this_machine_only() -> None:
     assert published == ["127.0.0.1:${ES_PORT:-9203}"]
 
 
+def test_nodes_are_looked_for_by_one_name_of_the_run_directory_whatever_links_lead_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "var").symlink_to("run")  # as /var/run
+    client = tmp_path / "docker"
+    client.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "var" / "ebs"))
+    node.remove("s")
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert len(asked) == 3
+    assert all(f"label=esrally-ebs.run={tmp_path}/run/ebs --format" in words for words in asked)
+
+
 def test_settings_reach_compose_without_interpolation() -> None:
     assert (
         environment_file({"node.attr.b": "it's $HOME", "a.b": "1"}) == "a.b='1'\nnode.attr.b='it\\'s $HOME'\n"
