@@ -90,7 +90,9 @@ def find_session(home: Path, name: str) -> Path:
     """
     if not name:
         raise PlanError("session '': an empty name; is a variable of your shell not set?")
-    for path in (home / "sessions" / name, Path(name)):
+    own = home / "sessions" / name
+    # a folder called so where one happens to be may be anybody's; ./latest names it
+    for path in (own,) if name == "latest" else (own, Path(name)):
         if _holds_session(path):
             return path
     sessions = list_sessions(home)

@@ -15,13 +15,13 @@ from small_plan import small_plan
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import FormatError, PlanError, SetupError
-from esrally_ebs.model import session_name, short_name
+from esrally_ebs.model import State, session_name, short_name
 from esrally_ebs.node import engine
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.session import clean
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps
-from esrally_ebs.store import SessionFolder, list_sessions, load_session, running
+from esrally_ebs.store import SessionFolder, find_session, list_sessions, load_session, running
 
 BAD = ["", ".", "..", "/data", "a/b", "../victim", ".hidden", "-rf", "a b", "a\nb", "\u00e4", "x" * 82]
 
@@ -144,3 +144,16 @@ def test_a_session_of_others_has_a_name_that_plans_and_commands_may_quote(id_: s
     (path / "session.json").write_text(json.dumps(record | {"id": id_}))
     with pytest.raises(FormatError, match=r"id: .* does not fit its format"):
         load_session(path)
+
+
+def test_a_folder_that_somebody_called_latest_is_not_the_latest_session(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    theirs = SessionFolder.create(
+        home, "theirs", kind="race", plan=small_plan(), path=Path("latest").absolute()
+    )
+    theirs.finish(State.COMPLETE)
+    SessionFolder.create(home, "own", kind="race", plan=small_plan()).finish(State.COMPLETE)
+    assert find_session(home, "latest") == home / "sessions" / "own"
+    assert find_session(home, "./latest") == Path("latest")
