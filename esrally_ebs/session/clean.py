@@ -52,7 +52,12 @@ def take_down(session: str) -> list[str]:
             step()
         except Exception as error:  # noqa: BLE001 - whatever one step meets must not keep the others
             problems.append(str(error) or repr(error))
-    return problems or running.remove(session, FILES)
+    try:
+        return problems or running.remove(session, FILES)
+    except OSError as error:
+        return [f"{error.filename}: {error.strerror}; see what uses it, and run 'esrally-ebs clean'"]
+    except SetupError as error:
+        return [str(error)]
 
 
 def _arms(directory: Path) -> list[Path]:

@@ -299,3 +299,21 @@ def test_a_pipe_where_another_process_works_is_not_waited_for(run: Path, tmp_pat
         other.kill()
         other.wait()
     assert not folder.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+def test_a_file_that_cannot_be_removed_keeps_no_other_session(
+    run: Path, victim: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = dead("a") / "context.json"
+    other = dead("b")
+    file.touch()
+    subprocess.run(["/bin/mount", "--bind", victim, file], check=True)
+    try:
+        assert main(["clean"]) == 3
+    finally:
+        subprocess.run(["/bin/umount", file], check=True)
+    assert f"{file}: Device or resource busy" in capsys.readouterr().err
+    assert victim.read_text() == "years of work"
+    assert not other.exists()
+    assert clean.take_down("a") == []
