@@ -83,8 +83,9 @@ def put(text: str, output: Path | None = None) -> None:
 
 
 def _is_planted(output: Path) -> bool:
-    """Whether it is a link that another user has put into a directory which is not that user's, as /tmp."""
-    return output.is_symlink() and output.lstat().st_uid not in (os.geteuid(), output.parent.stat().st_uid)
+    """Whether it is a link or a pipe that another user has put into a directory not that user's, as /tmp."""
+    leads_on = output.is_symlink() or output.is_fifo()
+    return leads_on and output.lstat().st_uid not in (os.geteuid(), output.parent.stat().st_uid)
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, Any]:

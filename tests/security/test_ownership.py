@@ -363,13 +363,15 @@ def test_a_caller_that_is_no_user_is_said_before_anything_is_trusted(
 
 
 @needs_root
-@pytest.mark.parametrize("is_pipe", [False, True])
-def test_a_link_that_another_user_put_into_a_shared_directory_makes_way(
-    tmp_path: Path, victim: Path, is_pipe: bool
+@pytest.mark.parametrize("planted", ["link", "link to pipe", "pipe"])
+def test_what_another_user_put_into_a_shared_directory_makes_way(
+    tmp_path: Path, victim: Path, planted: str
 ) -> None:
-    os.mkfifo(tmp_path / "pipe")
     link = tmp_path / "made"
-    link.symlink_to(tmp_path / "pipe" if is_pipe else victim)
+    pipe = link if planted == "pipe" else tmp_path / "pipe"
+    os.mkfifo(pipe)
+    if planted != "pipe":
+        link.symlink_to(victim if planted == "link" else pipe)
     os.lchown(link, NOBODY, NOBODY)
     words = [sys.executable, "-m", "esrally_ebs", "dashboard", "--output", str(link)]
     subprocess.run(words, check=True, timeout=20)  # a pipe would be waited for
