@@ -208,6 +208,9 @@ def step(sim: Simulation, process: int, now_s: float) -> float:
             return rests_s
     flying = state.flying_count[process]
     if flying > 0 and (not more or flying == load.depth[job]):
+        done_s = state.done_s[state.flying_first[process]]
+        if now_s < done_s + host.between_s:  # it came to submit, and the time is up meanwhile
+            return done_s + host.between_s
         take(sim, process, now_s - host.between_s)
         flying -= 1
     if not more:

@@ -136,6 +136,14 @@ def test_the_sleep_before_an_io_that_is_due_after_the_end_is_of_the_runtime() ->
     assert run(rated(rate_iops=1, runtime=2.5)).iops == pytest.approx(3 / 2.5, rel=1e-3)
 
 
+def test_an_io_takes_its_time_when_the_runtime_ends_before_all_are_in_flight() -> None:
+    # submissions are 6 us apart, so two begin within 10 us
+    (text,) = run_together([VolumeJob(volume=SimulatedVolume(GP3), job=job(runtime=10e-6))], compiled=False)
+    reads = json.loads(text)["jobs"][0]["read"]
+    assert reads["total_ios"] == 2
+    assert reads["clat_ns"]["min"] > 100_000
+
+
 @given(st.integers(1, 5000), st.sampled_from(["psync", "libaio"]), st.integers(1, 3))
 def test_no_rate_is_exceeded(rate: int, engine: str, clones: int) -> None:
     reads = run(rated(rate_iops=rate, engine=engine, numjobs=clones, runtime=0.2))
