@@ -33,7 +33,7 @@ BETWEEN_S = 6e-6
 # With it, and the queue of emulated/law/queue.py, latencies of published runs of 16 clones with 16 I/Os each
 # (2020) come out: see docs/internals/emulation.md.
 AGAIN = 0.87
-_MANY_IOS = 200_000  # from here on compiling pays
+_MANY_REQUESTS = 200_000  # from here on compiling pays
 
 Kernel = Callable[..., float]
 _POOL = 1 << 18  # draws; used again when they are used up
@@ -144,11 +144,11 @@ def run_together(tasks: Sequence[VolumeJob], *, compiled: bool | None = None, se
     instance = volumes[0].instance
     load = load_of([task.job for task in tasks], [volumes.index(task.volume) for task in tasks])
     most_ios = sum(map(_most_ios, tasks))
-    if compiled is None:
-        compiled = most_ios > _MANY_IOS
-    convert = arrays if compiled else lists
     devices = devices_of([volume.model for volume in volumes])
     split = max(requests_of(devices, volumes.index(task.volume), task.job.bs) for task in tasks)
+    if compiled is None:
+        compiled = most_ios * split > _MANY_REQUESTS
+    convert = arrays if compiled else lists
     buckets = convert(joined([*(volume.buckets for volume in volumes), instance.buckets], instance.clock_s))
     _hold_back_untouched(tasks, volumes, buckets)
     tally = convert(empty_tally(len(tasks), seconds))

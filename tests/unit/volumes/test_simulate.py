@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
+from esrally_ebs.volumes import virtual
 from esrally_ebs.volumes.emulated.law.queue import MERGED
 from esrally_ebs.volumes.fio import FioDirection, parse_fio
 from esrally_ebs.volumes.virtual import (
@@ -19,6 +20,7 @@ from esrally_ebs.volumes.virtual import (
     VolumeJob,
     check_room,
     groups,
+    kernel,
     run_together,
     simulated_volumes,
 )
@@ -103,6 +105,21 @@ def test_a_block_larger_than_a_request_is_split_and_counts_once_per_request() ->
     # 4 I/Os of four requests each leave at least 3000 - 16 tokens
     assert 3000 - 16 <= volume.levels()["iops"] <= 3000
     assert reads.p50_s > volume.model.read.median_s(256 * KIB)  # the slowest of four
+
+
+def test_many_requests_are_compiled_however_few_ios_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def compiled() -> virtual.Kernel:
+        asked.append("compiled")
+        return kernel.serve
+
+    monkeypatch.setattr(virtual, "_MANY_REQUESTS", 99)
+    monkeypatch.setattr(virtual, "_compiled", compiled)
+    SimulatedVolume(GP3).run(job(bs=MIB, size=24 * MIB))
+    assert not asked
+    SimulatedVolume(GP3).run(job(bs=MIB, size=25 * MIB))  # four requests each
+    assert asked
 
 
 def test_a_mebibyte_is_one_request_of_a_type_whose_ios_are_that_large() -> None:
