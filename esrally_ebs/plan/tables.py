@@ -306,14 +306,14 @@ class BaselineJob(Section):
 
     name: str = Field(pattern=NAME)
     rw: Directions
-    bs: Bytes = Field(gt=0)
+    bs: Bytes = Field(gt=0, le=GIB, multiple_of=512)  # the kernel takes no other from direct I/O
     numjobs: int = Field(default=1, ge=1, le=256)
     engine: Literal["psync", "sync", "pvsync", "pvsync2", "libaio", "io_uring"] = "psync"
     iodepth: int = Field(default=1, ge=1, le=1024)
     size: Bytes = Field(default=128 * 1024**2, gt=0)
-    runtime: Seconds | None = Field(default=None, gt=0)
+    runtime: Seconds | None = Field(default=None, ge=1e-6)  # to fio, less is 0: none
     ramp_time: Seconds = Field(default=0.0, ge=0)  # I/O that is not counted, before the runtime begins
-    rate_iops: int | None = Field(default=None, gt=0)  # of each clone, at most
+    rate_iops: int | None = Field(default=None, gt=0, lt=2**32)  # of each clone, at most; fio has 32 bits
     rate: Rate | None = Field(default=None, gt=0)  # the same in bytes
     rwmixread: int = Field(default=50, ge=0, le=100)  # per cent of a mix that are reads
     # decides which I/Os of a mix are reads
