@@ -78,19 +78,31 @@ def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str
                     yield name, f"{name}.{number}.", entry
 
 
-def refuse_odd_values(value: Any, place: str) -> None:  # noqa: ANN401
-    """Raise PlanError for a number that ``session.json`` cannot keep, and for text that names no file.
+def refuse_odd_values(value: Any, kept: Any, place: str) -> None:  # noqa: ANN401
+    """Raise PlanError for a number that ``session.json`` cannot keep, for text that names no file, and for
+    true or false in place of a number, which pydantic takes as 1 or 0.
 
-    ``place`` is what its key follows.
+    ``kept`` is what the plan has of the value, and ``place`` what its key follows.
     """
     if isinstance(value, Mapping | list):
         for key, entry in value.items() if isinstance(value, Mapping) else enumerate(value):
-            refuse_odd_values(entry, f"{place}{key}.")
+            refuse_odd_values(entry, _part(kept, key), f"{place}{key}.")
+    elif isinstance(value, bool):
+        if type(kept) in (int, float) and not place.endswith(".repeat."):  # of which true is 1
+            raise PlanError(f"{place[:-1]}: {str(value).lower()} is not a number")
     elif isinstance(value, str) and "\0" in value:
         raise PlanError(f"{place[:-1]}: {value!r} has a NUL, at which the kernel ends a name; leave it out")
     elif isinstance(value, int | float) and not -_MAX_INTEGER < value < _MAX_INTEGER:
         shown = f"a number of {len(str(value))} digits" if isinstance(value, int) else str(value)
         raise PlanError(f"{place[:-1]}: {shown} does not fit into 64 bits; give one nearer to 0")
+
+
+def _part(kept: Any, key: str | int) -> Any:  # noqa: ANN401
+    """What is in a table or a list at this key or place; None where nothing is."""
+    try:
+        return kept[key]
+    except (TypeError, LookupError):
+        return None
 
 
 def first_problem(error: ValidationError) -> str:

@@ -357,7 +357,7 @@ def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = Non
     if unknown:
         raise PlanError(f"{source}: {unknown}")
     plan = _validated(table, source)
-    refuse_odd_values(table, f"{source}: ")
+    refuse_odd_values(table, plan.record(), f"{source}: ")
     refuse_secrets(plan.node.params, f"{source}: node.params")
     plan._source = source
     for number, arm in enumerate(plan.arm):
