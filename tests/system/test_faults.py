@@ -147,13 +147,16 @@ FAULTS = [
         -9,
         rf"main process.*{KILLED}",
     ),
-    Fault(
-        "kill -9 of race control",
-        QUERIES,
-        long_searching,
-        kill_race_control,
-        -9,
-        rf"race control \({KILLED}",
+    pytest.param(
+        Fault(
+            "kill -9 of race control",
+            QUERIES,
+            long_searching,
+            kill_race_control,
+            -9,
+            rf"race control \({KILLED}",
+        ),
+        marks=pytest.mark.long,
     ),
     *(
         pytest.param(

@@ -192,7 +192,9 @@ def test_an_output_that_is_taken_stays_as_it_is(
 def test_an_import_that_is_ended_leaves_nothing(signals: list[str], tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
         log.writelines([query_line(MATCH_ALL) + "\n"] * 200_000)  # some seconds of work
-    command = [sys.executable, "-m", "esrally_ebs", "workload", "import", "log", "--output", "new/parent/out"]
+    as_in_a_terminal = ["env", "--default-signal=HUP,INT,TERM"]  # whatever nohup, or a shell, had us ignore
+    command = [*as_in_a_terminal, sys.executable, "-m", "esrally_ebs", "workload", "import", "log"]
+    command += ["--output", "new/parent/out"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as running:
         begun = SYSTEM_CLOCK.wait_until(
             lambda: any(tmp_path.glob("new/parent/.out-*")), limit_s=60, poll_s=0.01
