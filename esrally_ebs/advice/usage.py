@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.advice.sysstat import NOT_TEXT, Row, amounts_of, rows_of, text_of
 from esrally_ebs.catalog.limits import Limit, Model
 from esrally_ebs.errors import FormatError
 from esrally_ebs.volumes.virtual.replay import Column
@@ -26,38 +26,7 @@ _KINDS = (
     "CloudWatch's JSON, iostat -xt (text or -o JSON), text of sar -d (sar -b names no device) or sadf's"
     " -d or -j of it, or a trace of blkparse, perf script, biosnoop -Q or fio's iolog"
 )
-_DAY_S, _HOUR_S = 86400, 3600
-_JUMPS_S = (_HOUR_S, _DAY_S // 2)  # of clocks that are put on or back, or do not say which half of the day
-_JITTER_S = 2  # of sar's reports, by the seconds that it prints
-_MAX_SECONDS = 7 * _DAY_S
-# Bytes of what a column counts. Older releases of sysstat (Amazon Linux 2) count sectors.
-_READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
-_READ |= {"kB_read/s": 1024, "MB_read/s": 1024**2, "Blk_read/s": 512}  # without -x
-_WRITTEN = {"wkB/s": 1024, "wMB/s": 1024**2, "wsec/s": 512, "wr_sec/s": 512}
-_WRITTEN |= {"kB_wrtn/s": 1024, "MB_wrtn/s": 1024**2, "Blk_wrtn/s": 512}
-_WRITTEN |= {"kB_w+d/s": 1024, "MB_w+d/s": 1024**2, "Blk_w+d/s": 512}  # -s
-_READ |= {"kB/s": 1024, "MB/s": 1024**2, "sec/s": 512}  # -xs, of reads and writes
-_WRITTEN |= {"rqm/s": 0}
-_COUNTED = {"r/s", "w/s", "tps", *_READ, *_WRITTEN}
-_HUMAN = {"%": 1, "k": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes, whatever the title says
-_BY_MEAN_SIZE = (("r/s", "rareq-sz", "rkB/s"), ("w/s", "wareq-sz", "wkB/s"), ("tps", "areq-sz", "kB/s"))
-_OLD_TITLES = ("r", "w", "rkB", "wkB", "rd_sec", "wr_sec")
-_SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
-_RUN = "Linux "  # how the first line of a run of iostat or sar begins
-_NUMBERS_BELOW = re.compile(r"^(\S+)\n {13}", re.MULTILINE)  # their device's name: -h before sysstat 12
-_NOT_TEXT = re.compile(r"\0|\x1b\[[\d;]*m")  # where a machine went down, or S_COLORS=always
-_DOTTED_TIME = re.compile(  # Finnish, and no date before another time, which Ukrainian has
-    r"^(?!.*:\d\d:)((?:[\d.]+ )?\d\d?)\.(\d\d)\.(\d\d)(?=\s|$)", re.MULTILINE
-)
-_SINCE_EPOCH = re.compile(r"^\d{9,11}$", re.MULTILINE)  # -U of sysstat 12.7.8
-_TIME = re.compile(  # of a day, as languages write it
-    r"(?<!\d)(?P<hour>\d\d?)[:時时시]\s?(?P<minute>\d\d)[:分분]\s?(?P<second>\d\d)[秒초]?"
-    r"(\s?(?P<half>[AP])\.?\s?M\b\.?)?([+-]\d{4})?"
-    # and a zone: of iostat the last word, of sar before its titles, or before a device and a number
-    r"(?-i:\s+(?!(?:COM|[AP]M)\b)(?:[A-Z]{2,5}|[+-]\d{2,4})"
-    r"(?=\s*$|\s+(?:DEV|COM)\b|\s+\S*[a-z]\S*\s+[\d.,]+\s))?",
-    re.IGNORECASE,
-)
+_MAX_SECONDS = 7 * 86400
 # Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's
 # own the log shows no more than that.
 _AT_LIMIT = 0.95
@@ -66,10 +35,6 @@ _ROUNDING = 0.05  # by which a mean may seem larger than it is: logs have two di
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
 _MIN_PERIODS = 12  # of a result, of which some follow one another: of fewer all may lie apart
 _NOT_ANSWERED = ("Forbidden", "InternalError")  # of a result, whose list is empty then
-
-
-# Device, when its report begins, for how many seconds, and its columns.
-_Row = tuple[str, float, float, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,20 +67,34 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
 
     Raises FormatError, naming ``source``, for text of no such kind, or of several devices when none is named.
     """
-    text = _NOT_TEXT.sub("", text)
+    text = NOT_TEXT.sub("", text)
     try:
         if _is_json(text):
             documents = list(_documents(text))
             if "sysstat" not in documents[0]:
                 return _amounts(_cloudwatch(documents, device), source)
-            text = "\n".join(map(_text_of, documents))
-        rows = sorted(_rows_of_sadf(text), key=itemgetter(1)) or _whole(_device_rows(text, source))
+            text = "\n".join(map(text_of, documents))
+        rows = rows_of(text, source)
     except (ValueError, OverflowError) as error:
         raise FormatError(f"{source}: {error}; give {_KINDS}") from error
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(
             f"{source}: JSON, but neither of get-metric-data nor of sysstat; give {_KINDS}"
         ) from error
+    try:
+        made = [
+            (began_s, seconds, amounts_of(values, seconds))
+            for began_s, seconds, values in _of_device(rows, device, source)
+        ]
+    except ValueError as error:
+        raise FormatError(f"{source}: {error}; give {_KINDS}") from error
+    return _amounts(_without_gaps(made), source)
+
+
+def _of_device(
+    rows: Sequence[Row], device: str | None, source: str
+) -> list[tuple[float, float, dict[str, float]]]:
+    """The rows of the chosen device, or of the only one, without its name."""
     devices = list(dict.fromkeys(row[0] for row in rows))
     if device is None and len(devices) > 1:
         named = ", ".join(devices)
@@ -125,8 +104,7 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     chosen = [row[1:] for row in rows if device in (None, row[0])]
     if not chosen:
         raise FormatError(f"{source}: no report of a device between two times of day; give {_KINDS}")
-    made = ((began_s, seconds, _amounts_of(values, seconds, source)) for began_s, seconds, values in chosen)
-    return _amounts(_without_gaps(made), source)
+    return chosen
 
 
 def _is_json(text: str) -> bool:
@@ -323,175 +301,6 @@ def _without_gaps(rows: Iterable[tuple[float, float, Sequence[float]]]) -> Itera
 
 def _at(sums: Mapping[str, Mapping[datetime, float]], time: datetime) -> list[float]:
     return [sums[name].get(time, 0.0) for name in _METRICS]
-
-
-def _text_of(document: Mapping[str, Any]) -> str:
-    """The text of what ``iostat -o JSON`` or ``sadf -j`` says, whose titles may lack their ``/s``."""
-    lines = []
-    for host in document["sysstat"]["hosts"]:
-        lines.append(_RUN)
-        for report in host["statistics"]:
-            time = report.get("timestamp", "")
-            if not isinstance(time, str):  # of sadf
-                lines += _sadf_lines(report, time)
-                continue
-            lines.append(time)
-            for disk in map(_with_bytes, report.get("disk", ())):
-                lines += [" ".join(("Device", *_titles(disk))), " ".join(map(str, disk.values()))]
-    return "\n".join(lines)
-
-
-def _with_bytes(disk: Mapping[str, Any]) -> dict[str, Any]:
-    """With kB by the mean sizes of I/Os: kB and MB of iostat of sysstat 12.1.2 to 12.2.0 are sectors."""
-    kilobytes = {
-        of_bytes: disk[count] * disk[size]
-        for count, size, of_bytes in _BY_MEAN_SIZE
-        if size in disk and count in disk
-    }
-    return {**disk, **kilobytes}
-
-
-def _sadf_lines(report: Mapping[str, Any], time: Mapping[str, Any]) -> Iterator[str]:
-    """What ``sadf -d`` says instead of its JSON."""
-    for disk in report.get("disk", ()):
-        yield ";".join((_SADF, "DEV", *_titles(disk)))
-        yield ";".join(
-            ("", str(time["interval"]), f"{time['date']} {time['time']}".strip(), *map(str, disk.values()))
-        )
-
-
-def _titles(disk: Mapping[str, Any]) -> list[str]:
-    """Of all but the device's name, which is the first."""
-    return [f"{title}/s" if title in _OLD_TITLES else title for title in list(disk)[1:]]
-
-
-def _rows_of_sadf(text: str) -> Iterator[_Row]:
-    """As ``_device_rows``, of text of ``sadf -d``; each of its lines says for how long it is."""
-    titles: list[str] = []
-    for line in text.splitlines() if _SADF in text else ():
-        words = line.replace(",", ".").split(";")
-        if line.startswith(_SADF):
-            titles = words[3:]
-        elif titles[:1] == ["DEV"] and len(words) > len(titles) + 2 and (seconds := float(words[1])) > 0:
-            time = words[2][:19]  # without the name of a zone
-            ended_s = float(time) if time.isdecimal() else _moment(time).replace(tzinfo=UTC).timestamp()
-            for at in range(3, len(words) - len(titles) + 1, len(titles)):  # with -h several
-                values = _counts(titles[1:], words[at + 1 : at + len(titles)])
-                yield words[at], ended_s - seconds, seconds, values
-
-
-def _device_rows(text: str, source: str) -> Iterator[_Row]:
-    """Of each line of a device."""
-    titles: list[str] = []
-    name_is_last = False
-    for words, has_time, began_s, seconds in _timed_lines(text, source):
-        if "DEV" in words and not has_time:  # sar's averages, in whatever language
-            titles = []
-            continue
-        if are_titles := bool({"Device", "Device:", "DEV"} & set(words)):
-            name_is_last = words[-1] in ("DEV", "Device")  # --pretty
-        if name_is_last:
-            words = [*words[-1:], *words[:-1]]
-        if are_titles:
-            titles = words[1:]
-        elif not words or words[0].endswith(":"):
-            titles = titles if has_time else []
-        elif seconds and titles and len(words) == len(titles) + 1:
-            yield words[0], began_s, seconds, _counts(titles, words[1:])
-
-
-def _whole(rows: Iterable[_Row]) -> list[_Row]:
-    """One for each report of a device: ``--pretty`` has a table of reads and another of writes."""
-    whole: dict[tuple[str, float], _Row] = {}
-    for device, began_s, seconds, values in rows:
-        *_, others = whole.get((device, began_s), (values,))
-        whole[device, began_s] = device, began_s, seconds, values | others
-    return list(whole.values())
-
-
-def _counts(titles: Sequence[str], words: Sequence[str]) -> dict[str, float]:
-    """The columns that are needed: all of them took nine times as much memory as the log."""
-    columns = zip(titles, words, strict=True)
-    return {title: _number(title, word) for title, word in columns if title in _COUNTED}
-
-
-def _number(title: str, word: str) -> float:
-    """A number, which ``--human`` may have rounded: ``1.5M``; ValueError names the column of what is none."""
-    unit = 1.0 if word[-1:] not in _HUMAN else _HUMAN[word[-1]] / (_READ | _WRITTEN).get(title, 1)
-    try:
-        return float(word.rstrip("".join(_HUMAN))) * unit
-    except ValueError:
-        raise ValueError(f"{word!r} is no number of {title}") from None
-
-
-def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, float, float]]:
-    """The words of each line, whether it has a time, when the report that it is of begins, and its seconds.
-
-    The first report of iostat is of the time since the machine started, and only says when the next begins;
-    sar says that in its titles, of each of its tables. A log may have several runs, which nothing is known to
-    lie between.
-    """
-    seconds, time_s, now_s, is_table = 0.0, -1.0, 0.0, False
-    text = _DOTTED_TIME.sub(r"\1:\2:\3", _NUMBERS_BELOW.sub(r"\1 ", text))
-    text = _SINCE_EPOCH.sub(lambda time: str(timedelta(seconds=int(time[0]) % _DAY_S)), text)
-    for line in text.splitlines():
-        clock = _TIME.search(line)
-        words = (line[clock.end() :] if clock else line).replace(",", ".").split()
-        if clock and words[:1] == ["COM"]:  # of sar -C, also amid a report's time
-            continue
-        if clock:
-            before_s, time_s = time_s, _second_of_day(clock)
-            if is_table and words and not line[: clock.start()].strip() and time_s < before_s:
-                now_s -= before_s - time_s
-            elif time_s != before_s or not words:  # a line of sar's has the time of its report
-                seconds = _seconds_between(before_s, time_s, seconds, source) if before_s >= 0 else 0.0
-                now_s += seconds
-        elif line.startswith(_RUN):
-            time_s, seconds = -1.0, 0.0
-        is_table = not line.strip()
-        yield words, clock is not None, now_s - seconds, seconds
-
-
-def _seconds_between(before_s: float, time_s: float, usual_s: float, source: str) -> float:
-    """From a second of a day to the next such; as long as the last time where a clock jumped."""
-    seconds = (time_s - before_s) % _DAY_S
-    longer_s = min((seconds - usual_s) % _DAY_S, (usual_s - seconds) % _DAY_S)
-    if 0 < usual_s < _HOUR_S and any(abs(longer_s - jump_s) <= _JITTER_S for jump_s in _JUMPS_S):
-        return usual_s
-    if time_s < before_s and seconds > _DAY_S / 2:  # no midnight between them
-        raise FormatError(
-            f"{source}: times run backwards, from {timedelta(seconds=before_s)} to "
-            f"{timedelta(seconds=time_s)}; give one recording at a time, of a clock of 24 hours"
-            " (S_TIME_FORMAT=ISO)"
-        )
-    return seconds
-
-
-def _second_of_day(clock: re.Match[str]) -> float:
-    hour, minute, second = map(int, clock.group("hour", "minute", "second"))
-    if half := clock["half"]:
-        hour = hour % 12 + (12 if half in "Pp" else 0)
-    return hour * 3600.0 + minute * 60 + second
-
-
-def _amounts_of(values: Mapping[str, float], seconds: float, source: str) -> list[float]:
-    """Of one report, in the order of ``_FIELDS``."""
-    try:
-        read, written = _bytes_of(values, _READ), _bytes_of(values, _WRITTEN)
-        reads, writes = (values["r/s"], values["w/s"]) if "r/s" in values else (values["tps"], 0.0)
-    except KeyError as error:
-        raise FormatError(
-            f"{source}: its columns do not say how many I/Os and bytes; give {_KINDS}"
-        ) from error
-    if "r/s" not in values:  # of I/Os that may be either the bytes are, too
-        read, written = read + written, 0.0
-    return [seconds * rate for rate in (reads, read, writes, written)]
-
-
-def _bytes_of(values: Mapping[str, float], sizes: Mapping[str, int]) -> float:
-    """Bytes a second by whichever of these columns there is; KeyError without one."""
-    title = next((title for title in sizes if title in values), "")
-    return values[title] * sizes[title]
 
 
 def columns_of(intervals: Sequence[Interval]) -> Column:

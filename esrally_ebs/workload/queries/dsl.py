@@ -288,7 +288,7 @@ class Walk:
         return {self.path(path): order for path, order in node.items()} if isinstance(node, dict) else node
 
     def _paths(self, node: Json) -> Json:
-        """A path to what other aggregations have found, a list of them, or some by the names of variables."""
+        """A path to the results of other aggregations, a list of them, or some by the names of variables."""
         if isinstance(node, dict):
             return {name: self._paths(path) for name, path in node.items()}
         if isinstance(node, list):

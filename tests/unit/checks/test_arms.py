@@ -124,8 +124,8 @@ def test_an_efs_of_one_s_own_is_billed_as_aws_tells(
         **ALL, DescribeFileSystems={"FileSystems": [answer]}, GetMetricData=balance(2.0 * 1024**4)
     )
     planned = arm("efs", Kind.EFS, type="efs", mode="elastic", mount=Path("/mnt/efs"))
-    (found,) = look(machine, aws, PLAN, planned).arms
-    assert monthly(found.volume.spec, "us-east-1").usd == pytest.approx(usd)
+    (priced,) = look(machine, aws, PLAN, planned).arms
+    assert monthly(priced.volume.spec, "us-east-1").usd == pytest.approx(usd)
 
 
 def test_a_stripe_is_so_many_volumes_each_with_its_own_limits_and_price(machine: FakeMachine) -> None:
