@@ -73,10 +73,8 @@ def test_a_track_without_our_line_is_raced_on_both_arms_and_left_as_it_was(
     assert list(at.run.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "documents"),
-    [pytest.param("logs-ebs", 3000, marks=pytest.mark.long), ("vectors-ebs", 1000)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "documents"), [("logs-ebs", 3000), ("vectors-ebs", 1000)])
 def test_the_other_tracks_that_ship_are_raced(at: Homes, name: str, documents: int) -> None:
     given = f"--track-params=plan:{at.rally / 'plan.toml'},documents:{documents}"
     ended = at.race(given, track=resource("tracks") / name)

@@ -138,7 +138,10 @@ FAULTS = [
         Fault("Ctrl-C while nodes start", QUERIES, starting_nodes, ctrl_c, 130, CANCELLED, "cancelled"),
         marks=pytest.mark.long,
     ),
-    Fault("Ctrl-C during fio", FIO, running_fio, ctrl_c, 130, CANCELLED, "cancelled"),
+    pytest.param(
+        Fault("Ctrl-C during fio", FIO, running_fio, ctrl_c, 130, CANCELLED, "cancelled"),
+        marks=pytest.mark.long,
+    ),
     Fault(
         "kill -9 of Rally's main process",
         QUERIES,
@@ -191,7 +194,12 @@ FAULTS = [
         ),
         marks=pytest.mark.long,
     ),
-    Fault("docker kill of a node", QUERIES, searching, kill_node, 3, r"arm arm0: its node has died: killed"),
+    pytest.param(
+        Fault(
+            "docker kill of a node", QUERIES, searching, kill_node, 3, r"arm arm0: its node has died: killed"
+        ),
+        marks=pytest.mark.long,
+    ),
 ]
 
 
