@@ -6,7 +6,7 @@ they take 1 / (1 - share) times as long as without it: ``rate / (1 - share)`` is
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf
 
 from esrally_ebs.analysis.beside import BESIDE
 from esrally_ebs.analysis.profile import WAITED, Profile, Profiles, pooled, profiles_of, read_windows
@@ -202,23 +202,18 @@ def wanted_setting(
     ``io_bytes`` in the mean. A gp3 in another type's place also serves ``busiest``: I/Os and bytes a second,
     of all volumes that are striped.
     """
-    model = known_model(spec)
-    if model is None:
-        return None
-    limits = {one.name: one for one in (*model.limits, *model.instance_limits)}
-    if limit not in _OF_VOLUME or limit not in limits or io_bytes is None or io_bytes < 1 or share >= 1.0:
+    model, most = known_model(spec), most_sold(spec, spec.type if spec.type in _BY_IOPS else "gp3")
+    if model is None or most is None or most.iops is None or io_bytes is None:
         return None
     of = model.accounting
     per_operation = min(io_bytes, of.max_io_bytes)
     bytes_per_s = {
-        one.name: one.rate * (per_operation if one.counts == "operations" else 1.0) for one in limits.values()
+        one.name: one.rate * (per_operation if one.counts == "operations" else 1.0)
+        for one in (*model.limits, *model.instance_limits)
     }
-    instance = min(
-        (bytes_per_s[one.name] / spec.stripes for one in model.instance_limits), default=float("inf")
-    )
-    most = most_sold(spec, spec.type if spec.type in _BY_IOPS else "gp3")
-    if most is None or most.iops is None:
+    if limit not in _OF_VOLUME or limit not in bytes_per_s or io_bytes < 1 or share >= 1.0:
         return None
+    instance = min((bytes_per_s[one.name] / spec.stripes for one in model.instance_limits), default=inf)
     served, (other_iops, other_rate) = bytes_per_s[limit], (one / spec.stripes for one in busiest)
     if spec.type in _HDD:  # a limit is charged a whole mebibyte for a random I/O, so it serves that much less
         random = io_bytes / charged_bytes(ceil(io_bytes), False, of.max_io_bytes, of.merges_over)

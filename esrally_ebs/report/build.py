@@ -24,7 +24,7 @@ from esrally_ebs.report import (
 )
 from esrally_ebs.report.cells import number_of
 from esrally_ebs.report.knee import knees_of
-from esrally_ebs.report.model import Report, Table
+from esrally_ebs.report.model import Figures, Report, Table
 from esrally_ebs.report.next_step import next_step
 from esrally_ebs.report.recoveries import recovery_table
 from esrally_ebs.store.session import Session
@@ -32,90 +32,110 @@ from esrally_ebs.store.session import Session
 
 def build(session: Session, *, against: str | None = None) -> Report:
     """Everything there is to say about a session, from its folder alone; ``against`` as in ``find``."""
-    checks = all_checks(session)
-    recorded, volumes = session, whole_rounds(session)
-    session = by_type(volumes, against)
-    findings = find(session, against=against, checks=checks)
-    arms, of_volumes = ([arm.spec.name for arm in each.arms] for each in (session, volumes))
-    scopes = [findings]
-    if is_cold(session) and session.plan.cache.drop_every != 1:
-        # Only the first request after a drop is cold; those after it find what it read.
-        scopes.append(find(session, "first", against=against, checks=checks))
-    by_volume = findings if volumes is session else find(volumes, checks=checks)
-    waits = [find(session, "latency", against=against, checks=checks)] if session.plan.has_latency else []
-    knees = knees_of(session)
-    starts = cold_starts(session.samples) if len(scopes) > 1 else ()
-    explained = causes.explain(session, findings, marked_by_type(recorded, against))
-    shared = causes.shared_reasons(session, findings, explained)
-    profiles = explained.profiles
-    held_back = knees.held_back(profiles) if knees else bottleneck.held_back(session, profiles)
-    priced = costs.costs(session)
-    written = writes(session)
-    rates = compare_rates(written, findings)
-    moments = conditions.moments(recorded)
-    tables: list[Table | None] = [
-        conditions.arms_table(volumes.arms, session.plan.node.count),
-        *(knees.tables() if knees else ()),
-        *(search.percentile_table(scope, arms) for scope in (*scopes, *waits)),
-        *([] if volumes is session else [search.volumes_table(by_volume, of_volumes)]),
-        search.cold_start_table(starts, arms),
-        beside.rates_table(written, rates, findings, arms),
-        *beside.tables(volumes, written if volumes is session else writes(volumes), of_volumes),
-        *search.single_tables(volumes, by_volume, of_volumes),
-        recovery_table(session, explained.profiles),
-        *causes.tables(findings, explained),
-        costs.table(session, findings, priced),
-        *baseline.tables(volumes),
-        *aws.tables(volumes),
-        *conditions.tables(recorded),
-        conditions.moments_table(moments, of_volumes),
-    ]
-    plan = session.plan.name
-    return Report(
-        kind=session.kind,
-        title=f"{plan or session.kind}: session {session.id[:8]}",
-        about=(f"Session {session.id}, plan {plan}, {_ended(session)}",),
-        facts={
-            "session": session.id,
-            "kind": session.kind,
-            "state": session.state.value,
-            "reason": session.reason,
-            "plan": plan,
-            "started_at": session.started_at,
-            "ended_at": session.ended_at,
-        },
-        verdict=head.verdict(session, findings, checks, knees, *waits),
-        details=(
-            *head.details(session, findings),
-            *(f"Latency: {line}" for each in waits for line in head.details(session, each)),
-            *beside.details(session, written, rates, findings),
-        ),
-        reasons=causes.reasons(findings, shared),
-        bottlenecks=bottleneck.bottleneck_lines(session, held_back),
-        cost=head.cost(priced, next(iter(findings.arms), "")),
-        next_step=beside.next_step(rates)
-        or next_step(session, findings, checks, shared, priced, held_back, *waits),
-        labels=head.labels(session),
-        tables=tuple(table for table in tables if table is not None and table.rows),
-        checks=checks,
-        warnings=(
-            *session.warnings,
-            *_faults(session.events),
-            *_cut(recorded),
-            *(tuple(beside.warnings(written, rates)) or _unknown(session, findings, checks)),
-            *(knees.warnings() if knees else ()),
-            *causes.warnings(findings, explained),
-            *_doubts([*scopes, *waits]),
-        ),
-        figures=replace(
-            figures.figures(recorded, findings),
-            moments=moments,
-            cold_starts=search.cold_start_plots(starts),
-            tradeoffs=costs.tradeoffs(findings, priced),
-            others=knees.plots() if knees else (),
-        ),
-        raw=tuple(_raw(session)),
-    )
+    return _Analysis(session, against).report()
+
+
+class _Analysis:
+    """What a session's record says, of which the parts of its report are made."""
+
+    def __init__(self, recorded: Session, against: str | None) -> None:
+        self._recorded, self._volumes = recorded, whole_rounds(recorded)
+        self._session = session = by_type(self._volumes, against)
+        self._checks = checks = all_checks(recorded)
+        self._findings = findings = find(session, against=against, checks=checks)
+        self._scopes = [findings]
+        if is_cold(session) and session.plan.cache.drop_every != 1:
+            # Only the first request after a drop is cold; those after it find what it read.
+            self._scopes.append(find(session, "first", against=against, checks=checks))
+        of_volumes = self._volumes is session
+        self._by_volume = findings if of_volumes else find(self._volumes, checks=checks)
+        has_latency = session.plan.has_latency
+        self._waits = [find(session, "latency", against=against, checks=checks)] if has_latency else []
+        self._knees = knees_of(session)
+        self._starts = cold_starts(session.samples) if len(self._scopes) > 1 else ()
+        self._explained = causes.explain(session, findings, marked_by_type(recorded, against))
+        self._priced = costs.costs(session)
+        self._written = writes(session)
+        self._rates = compare_rates(self._written, findings)
+        self._moments = conditions.moments(recorded)
+
+    def report(self) -> Report:
+        session, findings, knees = self._session, self._findings, self._knees
+        plan, profiles = session.plan.name, self._explained.profiles
+        shared = causes.shared_reasons(session, findings, self._explained)
+        held_back = knees.held_back(profiles) if knees else bottleneck.held_back(session, profiles)
+        return Report(
+            kind=session.kind,
+            title=f"{plan or session.kind}: session {session.id[:8]}",
+            about=(f"Session {session.id}, plan {plan}, {_ended(session)}",),
+            facts={
+                "session": session.id,
+                "kind": session.kind,
+                "state": session.state.value,
+                "reason": session.reason,
+                "plan": plan,
+                "started_at": session.started_at,
+                "ended_at": session.ended_at,
+            },
+            verdict=head.verdict(session, findings, self._checks, knees, *self._waits),
+            details=(
+                *head.details(session, findings),
+                *(f"Latency: {line}" for each in self._waits for line in head.details(session, each)),
+                *beside.details(session, self._written, self._rates, findings),
+            ),
+            reasons=causes.reasons(findings, shared),
+            bottlenecks=bottleneck.bottleneck_lines(session, held_back),
+            cost=head.cost(self._priced, next(iter(findings.arms), "")),
+            next_step=beside.next_step(self._rates)
+            or next_step(session, findings, self._checks, shared, self._priced, held_back, *self._waits),
+            labels=head.labels(session),
+            tables=tuple(table for table in self._tables() if table is not None and table.rows),
+            checks=self._checks,
+            warnings=tuple(self._warnings()),
+            figures=self._figures(),
+            raw=tuple(_raw(session)),
+        )
+
+    def _tables(self) -> Iterator[Table | None]:
+        session, volumes, findings, explained = self._session, self._volumes, self._findings, self._explained
+        arms, of_volumes = session.arm_names, volumes.arm_names
+        written = self._written if volumes is session else writes(volumes)
+        yield conditions.arms_table(volumes.arms, session.plan.node.count)
+        yield from self._knees.tables() if self._knees else ()
+        yield from (search.percentile_table(scope, arms) for scope in (*self._scopes, *self._waits))
+        if volumes is not session:
+            yield search.volumes_table(self._by_volume, of_volumes)
+        yield search.cold_start_table(self._starts, arms)
+        yield beside.rates_table(self._written, self._rates, findings, arms)
+        yield from beside.tables(volumes, written, of_volumes)
+        yield from search.single_tables(volumes, self._by_volume, of_volumes)
+        yield recovery_table(session, explained.profiles)
+        yield from causes.tables(findings, explained)
+        yield costs.table(session, findings, self._priced)
+        yield from baseline.tables(volumes)
+        yield from aws.tables(volumes)
+        yield from conditions.tables(self._recorded)
+        yield conditions.moments_table(self._moments, of_volumes)
+
+    def _warnings(self) -> Iterator[str]:
+        session, findings = self._session, self._findings
+        of_writes = tuple(beside.warnings(self._written, self._rates))
+        yield from session.warnings
+        yield from _faults(session.events)
+        yield from _cut(self._recorded)
+        yield from of_writes or _unknown(session, findings, self._checks)
+        yield from self._knees.warnings() if self._knees else ()
+        yield from causes.warnings(findings, self._explained)
+        yield from _doubts([*self._scopes, *self._waits])
+
+    def _figures(self) -> Figures:
+        return replace(
+            figures.figures(self._recorded, self._findings),
+            moments=self._moments,
+            cold_starts=search.cold_start_plots(self._starts),
+            tradeoffs=costs.tradeoffs(self._findings, self._priced),
+            others=self._knees.plots() if self._knees else (),
+        )
 
 
 def utc(epoch_s: float) -> str:

@@ -40,6 +40,7 @@ from esrally_ebs.report.model import (
     Value,
     quantity,
     titled,
+    word,
 )
 from esrally_ebs.report.search import TOGETHER
 from esrally_ebs.store.session import Session
@@ -61,29 +62,19 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     checks = _checks(ordered, names)
     typed = [by_type(one) for one in ordered]
     arms = _arms(typed)
-    tables, pooled = [_sessions_table(ordered, names)], dict[Scope, tuple[PooledRatio, ...]]()
-    findings: dict[str, Findings] = {}
-    trends: tuple[Plot, ...] = ()
-    if comparable(checks):
-        scopes: tuple[Scope, ...] = (
-            ("all", "latency") if all(one.plan.has_latency for one in typed) else ("all",)
-        )
-        by_scope = {scope: _findings_of(names, typed, scope) for scope in scopes}
-        findings = by_scope["all"]
-        pooled = {scope: _pooled(ordered, list(of.values())) for scope, of in by_scope.items()}
-        tables += [
-            *(
-                _pooled_table(of, scope, ordered[0].plan.design.confidence)
-                for scope, of in pooled.items()
-                if of
-            ),
-            *(table for of in by_scope.values() for table in _tables(of, arms)),
-            *_fio_tables(ordered, names, _arms(ordered)),
-        ]
-        trends = tuple(_trends(findings, arms))
+    by_scope = _findings_by_scope(names, typed) if comparable(checks) else {}
+    findings = by_scope.get("all", {})
+    pooled = {scope: _pooled(ordered, list(of.values())) for scope, of in by_scope.items()}
+    tables = [_sessions_table(ordered, names)]
+    tables += [
+        _pooled_table(of, scope, ordered[0].plan.design.confidence) for scope, of in pooled.items() if of
+    ]
+    tables += [table for of in by_scope.values() for table in _tables(of, arms)]
+    tables += _fio_tables(ordered, names, _arms(ordered)) if by_scope else ()
+    claims = [claim for scope, of in pooled.items() for claim in _claims(typed, of, scope)]
     between = f"{names[-1]} against {names[0]}" if len(names) == 2 else f"{names[0]} to {names[-1]}"
     plan = " and ".join(dict.fromkeys(one.plan.name for one in ordered))
-    state = f"all {State.COMPLETE}" if comparable(checks) else "not compared"
+    state = f"all {State.COMPLETE}" if by_scope else "not compared"
     return Report(
         kind=KIND,
         title=f"{plan or KIND}: sessions {between}",
@@ -97,12 +88,7 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
             "started_at": ordered[0].started_at,
             "ended_at": ordered[-1].ended_at,
         },
-        verdict=" ".join(
-            [
-                _sentence(typed, names, arms, checks),
-                *(claim for scope, of in pooled.items() for claim in _claims(typed, of, scope)),
-            ]
-        ),
+        verdict=" ".join((_sentence(typed, names, arms, checks), *claims)),
         details=(
             *_undecided(ordered, names, list(findings.values()), pooled.get("all", ())),
             *_different(ordered, names),
@@ -111,16 +97,21 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
         labels=_labels(typed, pooled.get("all", ())),
         tables=tuple(tables),
         checks=checks,
-        figures=Figures(trends=trends),
+        figures=Figures(trends=tuple(_trends(findings, arms)) if findings else ()),
     )
 
 
-def _findings_of(names: Sequence[str], sessions: Sequence[Session], scope: Scope) -> dict[str, Findings]:
+def _findings_by_scope(names: Sequence[str], sessions: Sequence[Session]) -> dict[Scope, dict[str, Findings]]:
     """What sessions say of their arms against the reference of the oldest, if they have such an arm."""
     reference = sessions[0].plan.design.reference_first(sessions[0].arm_names)[:1]
+    scopes: tuple[Scope, ...] = ("all", "latency")
     return {
-        name: find(one, scope, against=next((arm for arm in reference if arm in one.arm_names), None))
-        for name, one in zip(names, sessions, strict=True)
+        scope: {
+            name: find(one, scope, against=next((arm for arm in reference if arm in one.arm_names), None))
+            for name, one in zip(names, sessions, strict=True)
+        }
+        for scope in scopes
+        if scope == "all" or all(one.plan.has_latency for one in sessions)
     }
 
 
@@ -231,15 +222,9 @@ def _sessions_table(sessions: Sequence[Session], names: Sequence[str]) -> Table:
     titles = ("id", "started", "state", "plan", "arms")
     rows = []
     for name, one in zip(names, sessions, strict=True):
-        facts: Mapping[str, Value] = {
-            "id": one.id,
-            "started": utc(one.started_at),
-            "state": one.state.value,
-            "plan": one.plan.name,
-            "arms": ", ".join(arm_names(one).values()),
-        }
-        cells = tuple(Cell(text=str(value) or "-", facts={key: value}) for key, value in facts.items())
-        rows.append(Row(item=name, cells=cells))
+        arms = ", ".join(arm_names(one).values())
+        texts = (one.id, utc(one.started_at), one.state.value, one.plan.name, arms)
+        rows.append(Row(item=name, cells=tuple(map(word, titles, texts))))
     return Table(
         key="sessions",
         title="Sessions",
