@@ -8,7 +8,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from esrally_ebs.node import kept
 from esrally_ebs.node.copies import ALL_ARMS
 from esrally_ebs.node.dataset import hash_of
 from esrally_ebs.node.eviction import Eviction, evict_node
+from esrally_ebs.plan import Plan
 from esrally_ebs.session import clean, diagnosis, environment, reaper
 from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.store import running
@@ -200,16 +201,11 @@ class RootSteps:
             self._nodes.pop(name, None)
 
     def restart_nodes(self) -> None:
-        """Start all nodes anew, and write down what they then are for the session's other processes.
-
-        Steady caches begin with nothing of the index, as at first.
-        """
+        """Start all nodes anew, and write down what they then are for the session's other processes."""
         assert self._context is not None, "no node runs before it was published"
         started = self.restarted(copied=self._context.copied)
         self._renew(started)
-        if self._context.plan.cache.mode == "steady":
-            for node in started:
-                self.evict(node.arm)
+        empty_steady_caches(self._context.plan, started, self.evict)
 
     def restarted(self, copied: bool) -> tuple[Node, ...]:
         """Start all nodes anew, with the same segment files if they have a copied index."""
@@ -506,3 +502,10 @@ class RootSteps:
         assert self.caller is not None
         os.mkdir(path, 0o700, dir_fd=folder)
         os.chown(path, self.caller.uid, self.caller.gid, dir_fd=folder, follow_symlinks=False)
+
+
+def empty_steady_caches(plan: Plan, started: Iterable[Node], evict: Callable[[str], object]) -> None:
+    """Have steady caches filled by these nodes alone: their limits count nothing that others left there."""
+    if plan.cache.mode == "steady":
+        for node in started:
+            evict(node.arm)

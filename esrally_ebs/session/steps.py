@@ -40,7 +40,7 @@ from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.session.hosts import DataHosts
 from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.session.protocol import cluster_of
-from esrally_ebs.session.root_steps import StartReaper
+from esrally_ebs.session.root_steps import StartReaper, empty_steady_caches
 from esrally_ebs.store import SessionFolder, load_session, running
 from esrally_ebs.store.context import Arm, Context, Member
 from esrally_ebs.units import format_bytes
@@ -251,14 +251,8 @@ class MachineSteps:
             if self._needs.has_writes:
                 self._kept = {arm.name: (arm.volume.spec.name, index.hash) for arm in arms}
             self._check_page_cache(index)
-            self._evict_copies(arms)
+            empty_steady_caches(self._plan, (node for arm in arms for node in arm.nodes), self._root.evict)
         return arms
-
-    def _evict_copies(self, arms: tuple[Arm, ...]) -> None:
-        """Have a steady cache filled by the nodes alone: no limit of theirs counts what copying left."""
-        if self._plan.cache.mode == "steady":
-            for node in (node for arm in arms for node in arm.nodes):
-                self._root.evict(node.arm)
 
     def _start(self, arm: Arm) -> Arm:
         """A node on each of an arm's volumes; they are one cluster."""
