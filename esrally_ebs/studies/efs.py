@@ -9,9 +9,9 @@ from esrally_ebs.catalog.limits import Limit
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.report.model import Plot, Table, Value, plain_table
+from esrally_ebs.report.model import Table, Value, plain_table
 from esrally_ebs.studies.published import Inputs, Parts
-from esrally_ebs.studies.runs import Run, grouped, marks, observed
+from esrally_ebs.studies.runs import Run, grouped, observed, plot_of_jobs
 from esrally_ebs.units import GIB, MIB
 
 _Figures = dict[tuple[str, str, str], float]
@@ -39,7 +39,7 @@ def run(inputs: Inputs) -> Parts:
         observed=figures,
         conclusion=f"Elastic against Bursting, as a ratio: {', '.join(ratios)}." if ratios else "",
         tables=(_metered(specs, runs), _bill(inputs, specs["elastic"])),
-        plots=(_throughputs(inputs, figures),),
+        plots=(plot_of_jobs(inputs.plan, figures, "bandwidth", "Throughput", "MB/s", 1e6),),
     )
 
 
@@ -108,12 +108,3 @@ def _bill(inputs: Inputs, elastic: VolumeSpec) -> Table:
         rows.append([region, "together", None, None, price.usd, ""])
     columns = ("region", "what", "GiB", "USD per GiB", "USD", "prices of")
     return plain_table("bill", "The bill for the transfer, Elastic", columns, rows)
-
-
-def _throughputs(inputs: Inputs, figures: _Figures) -> Plot:
-    jobs = [job.name for job in inputs.plan.baseline]
-    curves = tuple(
-        marks(arm.name, [(arm.name, job, "bandwidth") for job in jobs], figures, 1e6)
-        for arm in inputs.plan.arm
-    )
-    return Plot(title="Throughput", across="job", up="MB/s", curves=curves, places=tuple(jobs))

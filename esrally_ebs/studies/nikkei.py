@@ -12,7 +12,7 @@ from esrally_ebs.report.cells import number_of
 from esrally_ebs.report.model import Plot, Table, Value, curve_through, plain_table
 from esrally_ebs.store import Session
 from esrally_ebs.studies.published import Inputs, Parts
-from esrally_ebs.studies.runs import marks, observed
+from esrally_ebs.studies.runs import observed, plot_of_jobs
 from esrally_ebs.units import GIB
 
 _SIZES_GIB = (1, 33, 34, 100, 170, 250, 334, 500, 750, 1000, 1500, 2000, 3000, 4000, 5334, 8000, 16384)
@@ -35,11 +35,12 @@ def run(inputs: Inputs) -> Parts:
         f"gp3 costs {figures['gp3', '', 'usd']:.2f} USD a month, gp2 {figures['gp2', '', 'usd']:.2f}; "
         f"gp2's baseline reaches gp3's from {figures['', '', 'crossover'] / GIB:,.0f} GiB on."
     )
+    read_p50 = plot_of_jobs(inputs.plan, figures, "read_p50", "Read p50", "us", 1e-6)
     return Parts(
         observed=figures,
         conclusion=conclusion,
         tables=(_bills(inputs, specs), rally_table(settings["rally"], inputs.session)),
-        plots=(_latencies(figures, inputs), _baselines(specs["gp2"], specs["gp3"])),
+        plots=(replace(read_p50, log_y=True), _baselines(specs["gp2"], specs["gp3"])),
         remarks=(_HOW_TO_RACE,) if inputs.session is None else (),
     )
 
@@ -63,16 +64,6 @@ def _baselines(gp2: VolumeSpec, gp3: VolumeSpec) -> Plot:
     )
     title = "Baseline IOPS by size, as in the article's graph"
     return Plot(title=title, across="GiB", up="IOPS", curves=curves)
-
-
-def _latencies(figures: Mapping[tuple[str, str, str], float], inputs: Inputs) -> Plot:
-    """Read p50 of the arms, ours."""
-    jobs = [job.name for job in inputs.plan.baseline]
-    ours = tuple(
-        marks(arm.name, [(arm.name, job, "read_p50") for job in jobs], figures, 1e-6)
-        for arm in inputs.plan.arm
-    )
-    return Plot(title="Read p50", across="job", up="us", curves=ours, log_y=True, places=tuple(jobs))
 
 
 def _bills(inputs: Inputs, specs: Mapping[str, VolumeSpec]) -> Table:

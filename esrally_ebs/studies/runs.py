@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from esrally_ebs.catalog.limits import of_any
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob, Plan
-from esrally_ebs.report.model import Curve, curve_through
+from esrally_ebs.report.model import Curve, Plot, curve_through
 from esrally_ebs.volumes.fio import FioDirection, parse_fio
 from esrally_ebs.volumes.virtual import SimulatedInstance, SimulatedVolume
 
@@ -231,6 +231,17 @@ def marks(
     """A mark for each figure that exists, at its key's place; ``unit`` is in base units."""
     points = ((float(place), figures[key] / unit) for place, key in enumerate(keys) if key in figures)
     return curve_through(name, points, "marks")
+
+
+def plot_of_jobs(
+    plan: Plan, figures: Mapping[tuple[str, str, str], float], figure: str, title: str, up: str, unit: float
+) -> Plot:
+    """A figure of each of the plan's jobs, as a curve of marks for each arm."""
+    jobs = [job.name for job in plan.baseline]
+    curves = tuple(
+        marks(arm.name, [(arm.name, job, figure) for job in jobs], figures, unit) for arm in plan.arm
+    )
+    return Plot(title=title, across="job", up=up, curves=curves, places=tuple(jobs))
 
 
 def iops_of(run: Run) -> float:
