@@ -73,13 +73,8 @@ def generate(
     with _partial(path) as (partial, file):
         with disk_errors(path):
             ends = write_chunks(renderer, file, documents, count, progress)
-        for stale in (_stamp_path(path), _offset_path(path)):
-            stale.unlink(missing_ok=True)
-        partial.replace(path)
-    corpus = Corpus(path=path, documents=documents, bytes=ends[-1][1], seed=seed)
-    with disk_errors(path):
-        _write_offsets(path, ends)
-        _write_stamp(corpus)
+        corpus = Corpus(path=path, documents=documents, bytes=ends[-1][1], seed=seed)
+        _put(partial, corpus, ends)
     return corpus
 
 
@@ -106,14 +101,22 @@ def adopt(written: Path, directory: Path) -> Corpus:
             if documents % CHUNK == 0:
                 ends.append((documents, size))
     path = directory / f"documents-{documents}.json"
-    for stale in (_stamp_path(path), _offset_path(path)):
-        stale.unlink(missing_ok=True)
-    written.replace(path)
     corpus = Corpus(path=path, documents=documents, bytes=size, seed=0, source=CONVERTED)
-    with disk_errors(path):
-        _write_offsets(path, ends)
-        _write_stamp(corpus)
+    _put(written, corpus, ends)
     return corpus
+
+
+def _put(written: Path, corpus: Corpus, ends: Ends) -> None:
+    """Move a written file to its place, with offset table and stamp, which tells that it is complete."""
+    offsets, stamp = _offset_path(corpus.path), _stamp_path(corpus.path)
+    for stale in (stamp, offsets):
+        stale.unlink(missing_ok=True)
+    written.replace(corpus.path)
+    # Rally reads "line;offset after that line" for every 50,000th line
+    rows = [f"{line};{offset}\n" for line, offset in ends if line % CHUNK == 0]
+    with disk_errors(corpus.path):
+        _write_whole(offsets, "".join(rows))
+        _write_whole(stamp, json.dumps({**asdict(corpus), "path": corpus.path.name}) + "\n")
 
 
 def _stamped(path: Path) -> Corpus | None:
@@ -178,18 +181,8 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise SetupError(f"{path}: cannot write the corpus: {error.strerror or error}; {step}") from error
 
 
-def _write_offsets(path: Path, ends: Ends) -> None:
-    # Rally reads "line;offset after that line" for every 50,000th line
-    rows = [f"{line};{offset}\n" for line, offset in ends if line % CHUNK == 0]
-    _write_whole(_offset_path(path), "".join(rows))
-
-
 def _offset_path(path: Path) -> Path:
     return path.with_name(path.name + ".offset")
-
-
-def _write_stamp(corpus: Corpus) -> None:
-    _write_whole(_stamp_path(corpus.path), json.dumps({**asdict(corpus), "path": corpus.path.name}) + "\n")
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -77,23 +77,16 @@ class Nearest:
 
     def params(self) -> dict[str, Any]:
         """The next search."""
-        knn: dict[str, Any] = {
-            name: self._params[name] for name in ("k", "num_candidates", "filter") if name in self._params
-        }
-        point = self._renderer.searched(self._next)
+        knn = {name: self._params[name] for name in ("k", "num_candidates", "filter") if name in self._params}
+        knn |= {"field": "point", "query_vector": self._renderer.searched(self._next)}
         self._next += self._step
-        body: dict[str, Any] = {"knn": {"field": "point", "query_vector": point, **knn}, "_source": False}
-        detailed = self._params.get("detailed-results", False)
-        fixed: dict[str, Any] = {
+        return {
             "operation-type": "search",
+            "index": self._params["index"],
             "type": None,
             "cache": None,
-            "request-params": {},
-        }
-        return {
-            **fixed,
+            "detailed-results": self._params.get("detailed-results", False),
             "response-compression-enabled": True,
-            "index": self._params["index"],
-            "detailed-results": detailed,
-            "body": body,
+            "request-params": {},
+            "body": {"knn": knn, "_source": False},
         }

@@ -341,7 +341,7 @@ def _element(name: str, shape: Mapping[str, Any], share: float) -> _Element:
 
 
 def _value_text(name: str, value: int, *, decimal: bool) -> str:
-    return f'"{name}": {_tenths(value)}, ' if decimal else f'"{name}": "{value}", '
+    return f'"{name}": {_decimal(value, 1)}, ' if decimal else f'"{name}": "{value}", '
 
 
 def _present(kind: StationClass, draws: HashDraws) -> dict[str, npt.NDArray[np.bool_]]:
@@ -370,9 +370,5 @@ def _date_text(day: int) -> str:
 
 
 def _degree_texts(pattern: str) -> Texts:
-    texts = [pattern.format(_tenths(value)) for value in range(_LOWEST, _HIGHEST + 1)]
+    texts = [pattern.format(_decimal(value, 1)) for value in range(_LOWEST, _HIGHEST + 1)]
     return np.array([*texts, ""], dtype=object)
-
-
-def _tenths(value: int) -> str:
-    return f"{'-' if value < 0 else ''}{abs(value) // 10}.{abs(value) % 10}"

@@ -59,27 +59,16 @@ def _json_lines(entries: Callable[[Fields], Iterable[Entry]]) -> Parser:
         for line in lines:
             try:
                 yield from entries(orjson.loads(line))
-            except orjson.JSONDecodeError:
+            except FIELD_ERRORS:  # orjson's, too, which is a ValueError
                 if line.strip():
                     yield _LONG if line is TOO_LONG else _LINE
-            except FIELD_ERRORS:
-                yield _LINE
 
     return parse
 
 
 def _one_entry(entry: Callable[[Fields], Entry]) -> Parser:
     """A parser of one JSON object, and one entry, per line."""
-
-    def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
-        for line in lines:
-            try:
-                yield entry(orjson.loads(line))
-            except FIELD_ERRORS:  # orjson's, too, which is a ValueError
-                if line.strip():
-                    yield _LONG if line is TOO_LONG else _LINE
-
-    return parse
+    return _json_lines(lambda fields: (entry(fields),))
 
 
 def _with_keys(*keys: str) -> Callable[[bytes], bool]:
