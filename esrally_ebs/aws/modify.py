@@ -22,8 +22,6 @@ UNDER_WAY = ("modifying", "optimizing")
 _COOL_DOWN_S = 6 * 3600.0  # between changes, until AWS relaxed it on 2026-01-15 to four in 24 hours
 _POLL_S = 15.0
 _PATIENCE_S = 600.0  # with polls that AWS refuses or that do not reach it
-# What gp3 has without further payment, and what gp2 reaches above 170 GiB.
-_GP3_IOPS, _GP3_MIB, _GP2_LARGE_MIB, _GP2_SMALL_MIB, _GP2_SMALL_GIB = 3000, 125, 250, 128, 170
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +70,15 @@ def target_of(now: Settings, change: VolumeChange) -> Settings:
     rate = change.throughput_mib or (now.throughput_mib if same else None)
     size = change.size_gib or now.size_gib
     if type_ == "gp3" and not same:
+        base_iops, base_mib = _included("gp3", now.size_gib)
         if now.type in ("io1", "io2") and not (iops and rate):
             raise PlanError(
-                f"from {now.text} to gp3: AWS would give it {_GP3_IOPS:,} IOPS and {_GP3_MIB} MiB/s then;"
+                f"from {now.text} to gp3: AWS would give it {base_iops:,} IOPS and {base_mib} MiB/s then;"
                 " give both iops and throughput"
             )
-        iops = iops or max(_GP3_IOPS, _gp2_iops(now))
-        rate = rate or max(_GP3_MIB, _gp2_mib(now))
+        gp2_iops, gp2_mib = _included("gp2", now.size_gib) if now.type == "gp2" else (0, 0)
+        iops = iops or max(base_iops, gp2_iops)
+        rate = rate or max(base_mib, gp2_mib)
     target = Settings(type=type_, size_gib=size, iops=iops, throughput_mib=rate)
     if size < now.size_gib:
         raise PlanError(f"size: a volume cannot shrink from {now.size_gib} to {size} GiB; make a smaller one")
@@ -243,14 +243,13 @@ def _type_of(name: str) -> str:
     return EBS_TYPES[name]
 
 
-def _gp2_iops(now: Settings) -> int:
-    return min(16_000, max(100, 3 * now.size_gib)) if now.type == "gp2" else 0
-
-
-def _gp2_mib(now: Settings) -> int:
-    if now.type != "gp2":
-        return 0
-    return _GP2_SMALL_MIB if now.size_gib <= _GP2_SMALL_GIB else _GP2_LARGE_MIB
+def _included(type_: str, size_gib: int) -> tuple[int, int]:
+    """IOPS that gp2 or gp3 has for good without buying any, and MiB/s."""
+    limits = model_for(_spec(Settings(type=type_, size_gib=size_gib))).limits
+    iops, rate = (
+        min(limit.rate for limit in limits if limit.counts == kind) for kind in ("operations", "bytes")
+    )
+    return round(iops), round(rate / MIB)
 
 
 def _spec(target: Settings) -> VolumeSpec:
