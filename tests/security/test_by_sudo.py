@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -61,6 +62,17 @@ def call(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[str
         timeout=120,
         check=False,
     )
+
+
+@contextmanager
+def started(shared: Path, sudo: dict[str, str], name: str, script: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A race by sudo of a Rally that is this script."""
+    path = shared / "bin" / name / "esrally"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(script)
+    words, pipe = [str(shared / "bin" / "python"), str(path), "race"], subprocess.PIPE
+    with subprocess.Popen(words, env=sudo, stdout=pipe, stderr=pipe, start_new_session=True) as command:
+        yield command
 
 
 OTHERS = "other Rally processes"  # another test's race: Rally allows one on a machine
@@ -124,12 +136,8 @@ def test_a_python_that_the_caller_may_not_run_is_one_line(shared: Path, sudo: di
 def test_a_signal_to_the_keeper_reaches_the_command(
     shared: Path, sudo: dict[str, str], number: signal.Signals
 ) -> None:
-    script = shared / "bin" / "waits" / "esrally"
-    script.parent.mkdir(exist_ok=True)
-    script.write_text("import signal\nprint('there', flush=True)\nsignal.pause()\n")
-    words = [str(shared / "bin" / "python"), str(script), "race"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(words, env=sudo, stdout=pipe, stderr=pipe, start_new_session=True) as command:
+    waits = "import signal\nprint('there', flush=True)\nsignal.pause()\n"
+    with started(shared, sudo, "waits", waits) as command:
         assert command.stdout is not None
         assert command.stdout.readline() == b"there\n"
         command.send_signal(number)
@@ -141,13 +149,8 @@ def test_ctrl_c_before_the_keeper_is_there_ends_both_without_a_word(
     shared: Path, sudo: dict[str, str]
 ) -> None:
     """Its modules load for a second or more, while which a traceback was all that one saw."""
-    script = shared / "bin" / "never" / "esrally"
-    script.parent.mkdir(exist_ok=True)
-    script.write_text("print('there', flush=True)\n")
-    words = [str(shared / "bin" / "python"), str(script), "race"]
     for wait_s in (0.0, 0.2):
-        pipe = subprocess.PIPE
-        with subprocess.Popen(words, env=sudo, stdout=pipe, stderr=pipe, start_new_session=True) as command:
+        with started(shared, sudo, "never", "print('there', flush=True)\n") as command:
             while "esrally_ebs.session.keeper" not in argv_of(command.pid):
                 assert command.poll() is None
                 time.sleep(0.001)
@@ -159,15 +162,12 @@ def test_ctrl_c_before_the_keeper_is_there_ends_both_without_a_word(
 
 def test_a_signal_to_all_of_a_command_s_processes_reaches_it_once(shared: Path, sudo: dict[str, str]) -> None:
     """A second one would cut short what the first began: taking the session down."""
-    script = shared / "bin" / "counts" / "esrally"
-    script.parent.mkdir(exist_ok=True)
-    script.write_text(
+    counts = (
         "import signal, time\ntimes = []\nsignal.signal(signal.SIGINT, lambda *_: times.append(1))\n"
         "print('there', flush=True)\n"
         "while not times: time.sleep(0.001)\nfor _ in range(100): time.sleep(0.01)\nprint(len(times))\n"
     )
-    words = [str(shared / "bin" / "python"), str(script), "race"]
-    with subprocess.Popen(words, env=sudo, stdout=subprocess.PIPE, start_new_session=True) as command:
+    with started(shared, sudo, "counts", counts) as command:
         assert command.stdout is not None
         assert command.stdout.readline() == b"there\n"
         os.killpg(command.pid, signal.SIGINT)

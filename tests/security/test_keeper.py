@@ -21,7 +21,6 @@ from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine import processes
 from esrally_ebs.machine.caller import KEEPER, Caller, caller
 from esrally_ebs.machine.mounts import describe, mount_at
-from esrally_ebs.machine.private import give_tree
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.model import NODE_USER, Kind, Node, VolumeSpec
 from esrally_ebs.node import NodeSettings
@@ -83,7 +82,7 @@ def refused(address: str, operation: str, **arguments: object) -> str:
 
 @pytest.mark.parametrize("uid", [0, OTHER])
 def test_only_the_user_who_called_is_answered(address: str, uid: int) -> None:
-    assert answered(address, request("take_down")) == '{"result":[]}\n'
+    assert taken_down(address)
     assert answered(address, request("take_down"), uid) == ""
 
 
@@ -126,7 +125,7 @@ def test_a_session_of_another_process_stays_another_s(address: str, run: Path) -
     assert "this session runs, or was killed" in refused(
         address, "begin", session="theirs", folder="/x", watched=[]
     )
-    assert answered(address, request("take_down")) == '{"result":[]}\n'
+    assert taken_down(address)
     assert (run / "theirs" / "owner").exists()
     clean.take_down("theirs")
 
@@ -135,6 +134,17 @@ def begun(address: str) -> None:
     assert json.loads(answered(address, request("begin", session="s", folder="/x", watched=[]))) == {
         "result": None
     }
+
+
+def attached(address: str, **spec: object) -> Path:
+    """Where an arm on a directory is."""
+    specs = [{"name": "a", "type": "directory", **spec}]
+    return Path(json.loads(answered(address, request("attach", specs=specs)))["result"][0]["mount"])
+
+
+def taken_down(address: str) -> bool:
+    """Whether nothing is left of the session, and the keeper answers still."""
+    return answered(address, request("take_down")) == '{"result":[]}\n'
 
 
 def test_processes_of_others_are_not_watched_or_ended(address: str, run: Path) -> None:
@@ -184,27 +194,21 @@ def test_an_arm_is_no_directory_that_the_user_could_not_write_to(
             assert text.startswith(f"arm a: user nobody may not write to {refused_one}; ")
         assert list(behind.iterdir()) == []
         theirs.chmod(0o1777)
-        answer = json.loads(
-            answered(
-                address, request("attach", specs=[{"name": "a", "type": "directory", "mount": str(theirs)}])
-            )
-        )
-        assert Path(answer["result"][0]["mount"]) == theirs / "esrally-ebs-s"
-        assert answered(address, request("take_down")) == '{"result":[]}\n'
+        assert attached(address, mount=str(theirs)) == theirs / "esrally-ebs-s"
+        assert taken_down(address)
         assert list(theirs.iterdir()) == [behind]
 
 
 def test_on_an_arm_the_user_has_two_folders_and_no_more(address: str, run: Path) -> None:
     begun(address)
-    answer = json.loads(answered(address, request("attach", specs=[{"name": "a", "type": "directory"}])))
-    mount = Path(answer["result"][0]["mount"])
+    mount = attached(address)
     assert {path.name: path.stat().st_uid for path in mount.iterdir()} == dict.fromkeys(
         ("elasticsearch", "fio"), NOBODY
     )
     assert mount.stat().st_uid == 0
     assert stat.S_IMODE(run.stat().st_mode) == stat.S_IMODE((run / "s").stat().st_mode) == 0o711
     assert "has its arms" in refused(address, "attach", specs=[{"name": "b", "type": "directory"}])
-    assert answered(address, request("take_down")) == '{"result":[]}\n'
+    assert taken_down(address)
     assert not (run / "s").exists()
 
 
@@ -260,7 +264,7 @@ def test_garbage_is_refused_in_one_line(address: str, run: Path, data: bytes) ->
     assert answer.count("\n") <= 1
     assert not answer or json.loads(answer)["error"]["text"]
     assert not run.exists()
-    assert answered(address, request("take_down")) == '{"result":[]}\n'  # it answers still
+    assert taken_down(address)  # it answers still
 
 
 def test_who_sends_half_a_line_keeps_nobody_waiting(address: str) -> None:
@@ -320,7 +324,7 @@ def test_a_repository_has_nothing_that_the_user_may_not_read_and_stays_as_it_is(
         (repository / "sudoers").touch(mode=0o640)
         text = lend(address, repository, read_only=True)
         assert text.startswith("dataset.snapshot: sudoers in the repository is of user 0 and not for all to")
-        assert answered(address, request("take_down")) == '{"result":[]}\n'
+        assert taken_down(address)
         assert {path.stat().st_uid for path in (repository, *repository.iterdir())} == {0}
     finally:
         shutil.rmtree(repository)
@@ -329,8 +333,7 @@ def test_a_repository_has_nothing_that_the_user_may_not_read_and_stays_as_it_is(
 @pytest.mark.parametrize("what", ["file", "segment", "folder"])
 def test_no_file_of_others_is_kept_for_an_arm(address: str, run: Path, what: str) -> None:
     begun(address)
-    answer = json.loads(answered(address, request("attach", specs=[{"name": "a", "type": "directory"}])))
-    mount = Path(answer["result"][0]["mount"])
+    mount = attached(address)
     own, roots = mount / "elasticsearch" / "indices" / "u" / "0" / "index", run.parent / "roots" / "index"
     name = "_0.cfs" if what == "segment" else "segments_1"
     roots.mkdir(parents=True)
@@ -344,7 +347,7 @@ def test_no_file_of_others_is_kept_for_an_arm(address: str, run: Path, what: str
     assert "arm a" in refused(address, "keep", arm="a")
     texts = [path.read_text() for path in (mount / "kept").rglob("*") if path.is_file()]
     assert "secret" not in texts
-    assert answered(address, request("take_down")) == '{"result":[]}\n'
+    assert taken_down(address)
 
 
 def shared_node(address: str, folder: str) -> str:
@@ -365,8 +368,7 @@ def test_an_index_of_a_node_of_all_arms_is_named_as_elasticsearch_names_one(
 @pytest.mark.parametrize("place", ["indices", "indices/" + "A" * 22])
 def test_an_index_of_a_node_of_all_arms_lies_on_its_arm(address: str, run: Path, place: str) -> None:
     begun(address)
-    answer = json.loads(answered(address, request("attach", specs=[{"name": "a", "type": "directory"}])))
-    data = Path(answer["result"][0]["mount"]) / "elasticsearch"
+    data = attached(address) / "elasticsearch"
     assert "error" not in json.loads(answered(address, request("attach_neutral")))
     link = data / place
     link.parent.mkdir(exist_ok=True)
@@ -382,35 +384,6 @@ def test_what_lies_on_an_arm_is_unmounted_before_it(tmp_path: Path) -> None:
     for name in ("gp2", "lent_1", "a-1", "all_arms"):
         (tmp_path / name).mkdir()
     assert [path.name for path in clean._arms(tmp_path)] == ["all_arms", "lent_1", "a-1", "gp2"]
-
-
-def test_of_a_directory_only_the_user_s_own_files_are_given_away_and_back(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for name, uid in (("own", NOBODY), ("root's", 0), ("other's", OTHER)):
-        (folder / name).touch()
-        os.chown(folder / name, uid, uid)
-    (folder / "link").symlink_to("/etc/passwd")
-    os.chown(folder, NOBODY, NOBODY)
-    give_tree(folder, NODE_USER, of=NOBODY)
-    assert (folder / "own").stat().st_uid == folder.stat().st_uid == NODE_USER
-    give_tree(folder, NOBODY, of=NODE_USER)
-    owners = {path.name: path.lstat().st_uid for path in folder.iterdir()}
-    assert owners == {"own": NOBODY, "root's": 0, "other's": OTHER, "link": 0}
-    assert Path("/etc/passwd").stat().st_uid == 0
-
-
-def test_no_file_with_a_second_name_elsewhere_is_given_back(tmp_path: Path) -> None:
-    """The node's number is that of a user of this machine, too, whose files may be linked to."""
-    folder, theirs = tmp_path / "data", tmp_path / "theirs"
-    folder.mkdir()
-    theirs.touch()
-    (folder / "own").touch()
-    os.link(theirs, folder / "link")
-    for path in (folder / "own", theirs):
-        os.chown(path, NODE_USER, NODE_USER)
-    give_tree(folder, NOBODY, of=NODE_USER, linked=False)
-    assert ((folder / "own").stat().st_uid, theirs.stat().st_uid) == (NOBODY, NODE_USER)
 
 
 def test_a_log_that_is_a_link_out_of_the_container_is_not_handed_on(
@@ -447,7 +420,7 @@ def test_a_pid_that_a_user_wrote_down_ends_no_process_of_others(
         noted = run / "s" / OF_CALLER / FIO_PID
         noted.write_text(f"{process.pid} {process.start_ticks}\n")
         os.chown(noted, written_by, 0)
-        assert answered(address, request("take_down")) == '{"result":[]}\n'
+        assert taken_down(address)
         assert (victim.poll() is None) == (written_by == NOBODY)
     finally:
         victim.kill()
@@ -459,7 +432,7 @@ def test_what_a_user_puts_in_place_of_a_note_holds_nothing_up(address: str, run:
     begun(address)
     noted = run / "s" / OF_CALLER / FIO_PID
     os.mkfifo(noted) if kind == "pipe" else noted.symlink_to("/dev/zero")
-    assert answered(address, request("take_down")) == '{"result":[]}\n'
+    assert taken_down(address)
     assert Path("/dev/zero").exists()
     assert not (run / "s").exists()
 

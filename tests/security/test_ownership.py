@@ -20,6 +20,7 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.mounts import mount_at
 from esrally_ebs.machine.private import (
+    give_tree,
     opened_below,
     private_directory,
     require_private,
@@ -36,7 +37,7 @@ from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import backend, release
 
-NOBODY = 65534
+NOBODY, OTHER = 65534, 65533
 GIB = 1024**3
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
@@ -416,3 +417,34 @@ def test_what_was_lent_below_a_run_directory_that_a_link_leads_to_is_given_back(
         assert data.stat().st_uid == os.geteuid()
     finally:
         subprocess.run(["umount", "--lazy", point], check=False)
+
+
+@needs_root
+def test_of_a_directory_only_the_user_s_own_files_are_given_away_and_back(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, uid in (("own", NOBODY), ("root's", 0), ("other's", OTHER)):
+        (folder / name).touch()
+        os.chown(folder / name, uid, uid)
+    (folder / "link").symlink_to("/etc/passwd")
+    os.chown(folder, NOBODY, NOBODY)
+    give_tree(folder, NODE_USER, of=NOBODY)
+    assert (folder / "own").stat().st_uid == folder.stat().st_uid == NODE_USER
+    give_tree(folder, NOBODY, of=NODE_USER)
+    owners = {path.name: path.lstat().st_uid for path in folder.iterdir()}
+    assert owners == {"own": NOBODY, "root's": 0, "other's": OTHER, "link": 0}
+    assert Path("/etc/passwd").stat().st_uid == 0
+
+
+@needs_root
+def test_no_file_with_a_second_name_elsewhere_is_given_back(tmp_path: Path) -> None:
+    """The node's number is that of a user of this machine, too, whose files may be linked to."""
+    folder, theirs = tmp_path / "data", tmp_path / "theirs"
+    folder.mkdir()
+    theirs.touch()
+    (folder / "own").touch()
+    os.link(theirs, folder / "link")
+    for path in (folder / "own", theirs):
+        os.chown(path, NODE_USER, NODE_USER)
+    give_tree(folder, NOBODY, of=NODE_USER, linked=False)
+    assert ((folder / "own").stat().st_uid, theirs.stat().st_uid) == (NOBODY, NODE_USER)

@@ -23,8 +23,8 @@ P99 = Bound(percentile=99, seconds=0.02)
 SERVICE_S = np.full(1, 0.005)
 
 
-def search(bound: Bound = P99) -> KneeSearch:
-    return KneeSearch(bound=bound, step_s=30.0, steps=6, confidence=0.975, margin=0.05)
+def search(bound: Bound = P99, steps: int = 6) -> KneeSearch:
+    return KneeSearch(bound=bound, step_s=30.0, steps=steps, confidence=0.975, margin=0.05)
 
 
 def step(rate: float, requests: int, late: int, **changes: object) -> StepResult:
@@ -42,9 +42,7 @@ def test_the_knee_of_a_queue_is_where_it_is() -> None:
 
 
 def test_the_knee_of_a_queue_with_few_bursts_is_found_by_how_latency_falls_off() -> None:
-    rules = KneeSearch(
-        bound=Bound(percentile=99, seconds=0.05), step_s=30.0, steps=10, confidence=0.975, margin=0.05
-    )
+    rules = search(Bound(percentile=99, seconds=0.05), steps=10)
     truth = 200 - math.log(100) / 0.05  # M/M/1, 5 ms in the mean
     service_s = np.random.default_rng(3).exponential(0.005, 200_000)
     errors = [
@@ -55,18 +53,14 @@ def test_the_knee_of_a_queue_with_few_bursts_is_found_by_how_latency_falls_off()
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_bound_far_beyond_a_query_has_its_knee_between_what_held_and_what_ran_away(seed: int) -> None:
-    rules = KneeSearch(
-        bound=Bound(percentile=99, seconds=0.3), step_s=30.0, steps=10, confidence=0.975, margin=0.05
-    )
+    rules = search(Bound(percentile=99, seconds=0.3), steps=10)
     knee = rules.knee(simulated_queue.run(rules, SERVICE_S, 2, seed))
     assert knee.rate == pytest.approx(391.6, rel=0.05)  # it was 400 to 800, of two servers that make 400
     assert knee.low <= 391.6 <= knee.high
 
 
 def test_of_a_median_as_many_may_be_late_as_not() -> None:
-    rules = KneeSearch(
-        bound=Bound(percentile=50, seconds=0.01), step_s=30.0, steps=10, confidence=0.975, margin=0.05
-    )
+    rules = search(Bound(percentile=50, seconds=0.01), steps=10)
     service_s = np.random.default_rng(3).lognormal(math.log(0.005), 0.3, 100_000)
     truth = simulated_queue.true_knee(service_s, 1, rules, 100_000)
     knees = [rules.knee(simulated_queue.run(rules, service_s, 1, seed)).rate for seed in range(6)]
@@ -74,9 +68,7 @@ def test_of_a_median_as_many_may_be_late_as_not() -> None:
 
 
 def test_a_knee_is_not_above_rates_that_all_break_the_bound() -> None:
-    rules = KneeSearch(
-        bound=Bound(percentile=90, seconds=0.03), step_s=30.0, steps=10, confidence=0.975, margin=0.05
-    )
+    rules = search(Bound(percentile=90, seconds=0.03), steps=10)
     service_s = np.random.default_rng(3).exponential(0.01, 200_000)
     truth = 100 - math.log(10) / 0.03  # M/M/1; without any queue half of those that may be late are
     knees = [rules.knee(simulated_queue.run(rules, service_s, 1, seed)).rate for seed in range(12)]

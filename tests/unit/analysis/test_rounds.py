@@ -186,14 +186,19 @@ def test_what_each_round_says_of_a_ratio_has_the_ratio_for_its_mean_and_its_erro
     assert np.std(ratios) == pytest.approx(error, rel=0.2)
 
 
+def pair_with_hits(draw: np.random.Generator, rounds: int, share: float, took: float) -> Pair:
+    """Like arms, a cache answers a share of whose requests in a part of the time."""
+
+    def arm_with_hits() -> ArmTimes:
+        noise = draw.normal(0, 0.05, (rounds, 1)) + draw.normal(0, 0.1, (rounds, 4))
+        return ArmTimes(list(np.where(draw.random((rounds, 4)) < share, took, 1.0) * np.exp(noise)))
+
+    return Pair(arm_with_hits(), arm_with_hits())
+
+
 def test_requests_that_a_cache_answers_do_not_make_a_ratio_less_sure_than_it_is() -> None:
     draw = np.random.default_rng(4)
-
-    def drawn_with_hits() -> ArmTimes:
-        noise = draw.normal(0, 0.05, (24, 1)) + draw.normal(0, 0.1, (24, 4))
-        return ArmTimes(list(np.where(draw.random((24, 4)) < 0.3, 0.2, 1.0) * np.exp(noise)))
-
-    pairs = [Pair(drawn_with_hits(), drawn_with_hits()) for _ in range(300)]
+    pairs = [pair_with_hits(draw, 24, 0.3, 0.2) for _ in range(300)]
     means = [Mean(values) for pair in pairs if (values := pair.log_ratios(50)) is not None]
     error = math.sqrt(np.mean([mean.error**2 for mean in means]))
     assert len(means) == len(pairs)
@@ -203,12 +208,8 @@ def test_requests_that_a_cache_answers_do_not_make_a_ratio_less_sure_than_it_is(
 def test_tasks_of_like_arms_of_which_a_cache_answers_half_are_rarely_different_together() -> None:
     draw = np.random.default_rng(4)
 
-    def drawn_with_hits() -> ArmTimes:
-        noise = draw.normal(0, 0.05, (12, 1)) + draw.normal(0, 0.1, (12, 4))
-        return ArmTimes(list(np.where(draw.random((12, 4)) < 0.5, 0.05, 1.0) * np.exp(noise)))
-
     def of_three_tasks() -> Mean:
-        tasks = [Pair(drawn_with_hits(), drawn_with_hits()).log_ratios(50) for _ in range(3)]
+        tasks = [pair_with_hits(draw, 12, 0.5, 0.05).log_ratios(50) for _ in range(3)]
         return Mean(tuple(np.mean([values for values in tasks if values is not None], axis=0).tolist()))
 
     assert sum(of_three_tasks().p_different() <= 0.05 for _ in range(300)) <= 24

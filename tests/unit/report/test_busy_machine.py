@@ -61,40 +61,28 @@ def is_in_one(event: Event) -> bool:
     return (event.arm, event.fields["task"], event.fields["round"]) == ("gp2", BIG, 2)
 
 
-def test_volumes_that_keep_their_times_are_a_check_that_holds(tmp_path: Path) -> None:
-    path = session(tmp_path, lambda event: observed(event, late=0.11))
+@pytest.mark.parametrize(
+    ("gp2", "gp3", "target_s", "mark", "text"),
+    [
+        (0.11, 0.11, TARGET_S, "ok", "emulated volumes kept the times of their models (15% longer allowed)"),
+        (0.5, 0.4, TARGET_S, "FAILED", "took longer than their models (50% on gp2, 40% on gp3; 15% allowed)"),
+        (0.5, -0.02, TARGET_S, "FAILED", "took longer than their models (50% on gp2; 15% allowed)"),
+        (4.0, 4.0, 20e-6, "ok", "emulated volumes were late by less than 1% of the requests' time"),
+    ],
+)
+def test_volumes_that_are_late_on_all_arms_mark_no_round_and_fail_the_check(
+    tmp_path: Path, gp2: float, gp3: float, target_s: float, mark: str, text: str
+) -> None:
+    late = {"gp2": gp2, "gp3": gp3}
+    path = session(tmp_path, lambda event: observed(event, late=late[str(event.arm)], target_s=target_s))
 
-    assert column_of(LATE, path) == ["+11%", "+11%"]
+    assert column_of(LATE, path) == [f"{share:+.0%}" for share in late.values()]
+    if gp3 > 0:
+        marked = marked_blocks(load_session(path))
+        assert not any(cause.kind == "late" for own in marked.values() for cause in own)
     (check,) = lateness(path)
-    assert (check.mark, check.value) == ("ok", "gp2 +11%, gp3 +11%")
-
-
-def test_volumes_that_are_late_on_all_arms_mark_no_round_and_fail_the_check(tmp_path: Path) -> None:
-    path = session(tmp_path, lambda event: observed(event, late=0.5 if event.arm == "gp2" else 0.4))
-
-    marked = marked_blocks(load_session(path))
-    assert not any(cause.kind == "late" for own in marked.values() for cause in own)
-    (check,) = lateness(path)
-    assert check.forbids
-    assert check.text.startswith(
-        "emulated volumes took longer than their models (50% on gp2, 40% on gp3; 15% allowed)"
-    )
-
-
-def test_late_ios_that_are_next_to_nothing_of_the_requests_forbid_nothing(tmp_path: Path) -> None:
-    path = session(tmp_path, lambda event: observed(event, late=4.0, target_s=20e-6))
-
-    (check,) = lateness(path)
-    assert (check.mark, check.value) == ("ok", "gp2 +400%, gp3 +400%")
-    assert check.text == "emulated volumes were late by less than 1% of the requests' time"
-
-
-def test_only_the_arms_that_were_late_are_named(tmp_path: Path) -> None:
-    path = session(tmp_path, lambda event: observed(event, late=0.5 if event.arm == "gp2" else -0.02))
-
-    (check,) = lateness(path)
-    assert "(50% on gp2; 15% allowed)" in check.text
-    assert check.value == "gp2 +50%, gp3 -2%"
+    assert (check.mark, check.value) == (mark, f"gp2 {gp2:+.0%}, gp3 {gp3:+.0%}")
+    assert text in check.text
 
 
 def late(event: Event) -> Event:
