@@ -1,0 +1,135 @@
+"""Searches with writes beside them: elements of their own, and what is brought back before each."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from esrally import exceptions
+from scheduled import ONE, WARM, block, log_beside_writes, names, nodes, parallel, plan, task
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import Phase, Work
+from esrally_ebs.rally.request_source import require_requests
+from esrally_ebs.rally.schedule import SEARCH_BESIDE, expand, round_of
+from esrally_ebs.workload.queries.replay import QUERIES
+
+
+def beside(**overrides: object) -> list[Any]:
+    """Two searches and two bulk tasks in one element, as a session runs them."""
+    element = parallel(task("p"), task("q"), task("a", "bulk"), task("b", "bulk"))
+    return expand([task("create", "create-index"), element], plan(**WARM, **overrides))
+
+
+def test_searches_of_an_element_take_turns_and_each_has_all_of_its_bulk_tasks_beside_it() -> None:
+    made = beside()
+    elements = [names(list(each)) for each in made if each.nested]
+    assert elements[0] == ["p-gp2-warmup", "a-beside-p-gp2-warmup", "b-beside-p-gp2-warmup"]
+    assert ["q-gp3-r2", "a-beside-q-gp3-r2", "b-beside-q-gp3-r2"] in elements
+    assert len(elements) == 2 * 2 * (1 + 2)  # searches, arms, the warm-up and rounds
+    everything = [each.name for element in made for each in element]
+    assert len(set(everything)) == len(everything)
+
+
+def test_an_arm_is_brought_back_before_each_search_with_writes_and_before_no_other() -> None:
+    element = parallel(task("q"), task("a", "bulk"))
+    made = expand([task("p"), element], plan(**WARM))
+    for before, after in pairwise(made):
+        if after.nested:
+            restored, searched = block(before), block(next(iter(after)))
+            assert restored == replace(searched, work=Work.BRING_BACK)
+        elif not after.name.startswith(("fio", "bring-back")):
+            assert before.nested or block(before).work is not Work.BRING_BACK
+
+
+def test_bulk_tasks_begin_and_end_with_their_search_and_have_documents_for_as_long() -> None:
+    search, *writes = next(each for each in beside() if each.nested)
+    assert search.completes_parent
+    for write in writes:
+        assert not write.completes_parent
+        assert (write.iterations, write.warmup_iterations, write.time_period) == (None, None, None)
+        assert write.operation.params["looped"] is True
+        assert block(write).phase is Phase.BESIDE
+        assert write.operation.params[SEARCH_BESIDE] == search.operation.params[SEARCH_BESIDE]
+    assert search.operation.params[SEARCH_BESIDE] == (search.name, search.clients)
+
+
+def test_a_search_beside_writes_warms_up_in_each_block_and_its_hits_are_not_asked_for() -> None:
+    searches = [next(iter(each)) for each in beside() if each.nested]
+    counts = {(block(each).phase, each.warmup_iterations, each.iterations) for each in searches}
+    assert counts == {(Phase.WARMUP, 6, 1), (Phase.MEASURE, 7, 3)}
+    assert not any(each.operation.params["detailed-results"] for each in searches)
+
+
+def test_in_an_open_loop_it_warms_up_after_the_request_that_opens_the_connection() -> None:
+    timed = task("q")
+    timed.params["target-throughput"] = 10
+    made = expand([parallel(timed, task("a", "bulk"))], plan(**WARM))
+    counted = {
+        each.warmup_iterations for element in made if element.nested for each in element if "-r" in each.name
+    }
+    assert counted == {8, None}
+
+
+def test_rounds_that_are_over_have_nothing_left_to_bring_back_or_write() -> None:
+    made = beside()
+    of_rounds = [each for element in made for each in element if "-r" in each.name]
+    assert {round_of(each) for each in of_rounds} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            {"cache.mode": "steady"},
+            "each block begins with nothing of the index in the page cache; set cache to w",
+        ),
+        ({**WARM, "node.count": 2}, "shards on several nodes are not brought back .*; set node.count = 1"),
+        ({"cache.mode": "cold"}, "an eviction before each request would hold both up; set cache to warm"),
+    ],
+)
+def test_what_cannot_be_brought_back_is_refused_beside_writes(
+    overrides: dict[str, object], says: str
+) -> None:
+    with pytest.raises(PlanError, match=says):
+        expand([parallel(task("q"), task("a", "bulk"))], plan(**overrides))
+
+
+@pytest.mark.parametrize("rate", ["abc docs/s", "0", "-5 docs/s", "5 docs"])
+def test_a_rate_of_writes_that_is_none_is_refused_before_anything_starts(rate: str) -> None:
+    write = task("a", "bulk")
+    write.params["target-throughput"] = rate
+    with pytest.raises(
+        exceptions.InvalidSyntax, match=r"Task \[a-beside-q-gp2-warmup\] specifies invalid target"
+    ):
+        expand([parallel(task("q"), write)], plan(**WARM))
+
+
+def test_one_node_cannot_be_written_to_for_one_arm_alone() -> None:
+    with pytest.raises(PlanError, match=r'which one node would do to all arms; set design.nodes = "per-arm"'):
+        nodes([parallel(task("q"), task("a", "bulk"))], **ONE)
+
+
+def test_a_piece_of_a_log_begins_with_a_warm_up_beside_writes() -> None:
+    searches = [next(iter(each)) for each in log_beside_writes() if each.nested]
+    counts = {(block(each).phase, each.warmup_iterations, each.iterations) for each in searches}
+    assert counts == {(Phase.WARMUP, 6, 1), (Phase.MEASURE, 7, None)}
+
+
+@pytest.mark.parametrize(
+    ("requests", "says"),
+    [
+        (None, "No such file or directory; import the workload again"),
+        (0, "has no request; import the workload again"),
+        (1, "1 requests are too few for 2 rounds"),
+        (15, "task log: each round has 7 requests of the log, and 7 are to warm it up beside writes; set"),
+    ],
+)
+def test_a_log_with_too_few_requests_is_refused(requests: int | None, says: str, tmp_path: Path) -> None:
+    track = SimpleNamespace(root=tmp_path)
+    if requests is not None:
+        (tmp_path / QUERIES).write_text("{}\n" * requests)
+    with pytest.raises(PlanError, match=says):
+        require_requests(track, log_beside_writes())

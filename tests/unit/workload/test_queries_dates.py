@@ -1,0 +1,162 @@
+"""Dates of queries: what ``now`` becomes."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from query_logs import query_line, requests, write
+
+from esrally_ebs.workload.queries import import_logs
+from esrally_ebs.workload.queries.prepare import Freezer
+
+AT_US = 1_767_348_000_123_000  # 2026-01-02T10:00:00.123Z
+AT = "2026-01-02T10:00:00.123Z"
+
+
+def frozen(body: dict[str, Any]) -> dict[str, Any]:
+    return Freezer(AT_US).body(body)
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("now", AT),
+        ("now-1d", f"{AT}||-1d"),
+        ("now/d", f"{AT}||/d"),
+        ("now-15m/m", f"{AT}||-15m/m"),
+        ("now/M-1w", f"{AT}||/M-1w"),
+        ("now-d/d+12h/h", f"{AT}||-d/d+12h/h"),
+        ("nowhere", "nowhere"),
+        ("now-1x", "now-1x"),
+        ("2026-01-01", "2026-01-01"),
+    ],
+)
+def test_a_bound_is_fixed_to_the_time_of_the_log(text: str, becomes: str) -> None:
+    bound = frozen({"query": {"range": {"ts": {"gte": text}}}})["query"]["range"]["ts"]["gte"]
+    assert bound == becomes
+
+
+def test_a_decay_over_time_begins_at_the_time_of_the_log_where_it_names_no_other(tmp_path: Path) -> None:
+    decays: list[dict[str, Any]] = [
+        {"ts": {"scale": "10d"}, "multi_value_mode": "avg"},
+        {"ts": {"scale": "1h", "origin": "2026-01-01"}},
+        {"n": {"scale": 5}},
+    ]
+    bodies = [{"query": {"function_score": {"functions": [{"gauss": decay}]}}} for decay in decays]
+    log = write(tmp_path / "log", *(query_line(body, took=0) for body in bodies))
+    assert import_logs([log], tmp_path / "out").changed == {"dates fixed to the time of the log": 1}
+    decays[0]["ts"]["origin"] = "2026-01-02T10:00:00.000Z"
+    assert [row["body"] for row in requests(tmp_path / "out")] == bodies
+
+
+@pytest.mark.parametrize("query", ["prefix", "wildcard", "fuzzy"])
+def test_what_is_never_a_date_stays(query: str) -> None:
+    body = {"query": {query: {"a": {"value": "now-1d", "_name": "now/d"}}}}
+    assert Freezer(AT_US).body(body) == body
+
+
+def test_the_word_now_in_a_text_stays() -> None:
+    body = {"query": {"match": {"title": "now"}}, "post_filter": {"term": {"title": {"value": "now"}}}}
+    assert frozen(body) == body
+
+
+def test_a_format_of_the_query_takes_the_fixed_date_too() -> None:
+    given = {"range": {"ts": {"gte": "now-1d", "lt": "31/12/2026", "format": "dd/MM/yyyy"}}}
+    assert (
+        frozen({"query": given})["query"]["range"]["ts"]["format"] == "dd/MM/yyyy||strict_date_optional_time"
+    )
+
+
+def test_a_bound_that_the_mapping_must_read_keeps_its_format() -> None:
+    given = {"range": {"ts": {"gte": "31/12/2025", "lt": "now"}}}
+    assert "format" not in frozen({"query": given})["query"]["range"]["ts"]
+
+
+@pytest.mark.parametrize(
+    ("other", "format_"),
+    [
+        (None, "strict_date_optional_time"),  # as slow logs have an open end
+        (1767225600000, "strict_date_optional_time||epoch_millis"),
+        ("1767225600001", "strict_date_optional_time||epoch_millis"),
+        (1767225600, None),  # seconds by one mapping, milliseconds by another
+    ],
+)
+def test_a_mapping_of_milliseconds_need_not_take_the_fixed_date(other: object, format_: str | None) -> None:
+    bounds = frozen({"query": {"range": {"ts": {"from": other, "to": "now"}}}})["query"]["range"]["ts"]
+    assert (bounds["from"], bounds["to"], bounds.get("format")) == (other, AT, format_)
+
+
+def test_dates_of_aggregations_and_query_strings_are_fixed() -> None:
+    body = {
+        "query": {"query_string": {"query": "level:error AND ts:[now-1h TO now} AND right now"}},
+        "aggs": {
+            "old": {"date_range": {"field": "ts", "format": "yyyy", "ranges": [{"to": "now-10d/d"}]}},
+            "days": {"date_histogram": {"field": "ts", "extended_bounds": {"min": "now-7d", "max": "now"}}},
+        },
+    }
+    fixed = frozen(body)
+    assert fixed["query"]["query_string"]["query"] == (
+        f'level:error AND ts:["{AT}||-1h" TO "{AT}"}} AND right now'
+    )
+    assert fixed["aggs"]["old"]["date_range"]["ranges"] == [{"to": f"{AT}||-10d/d"}]
+    assert fixed["aggs"]["old"]["date_range"]["format"] == "yyyy||strict_date_optional_time"
+    assert fixed["aggs"]["days"]["date_histogram"]["extended_bounds"] == {"min": f"{AT}||-7d", "max": AT}
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("ts:>now-1h", f'ts:{{"{AT}||-1h" TO *]'),
+        ("a:b AND ts:>=now-1d\\/d", f'a:b AND ts:["{AT}||-1d/d" TO *]'),
+        ("ts:(>now-1h AND <=now)", f'ts:({{"{AT}||-1h" TO *] AND [* TO "{AT}"])'),
+        ("ts:<now-1M^2", f'ts:[* TO "{AT}||-1M"}}^2'),
+        ("ts:[now-1d\\/d TO now\\/d}", f'ts:["{AT}||-1d/d" TO "{AT}||/d"}}'),
+        ("ts:[now\\-1d TO now\\+1h]", f'ts:["{AT}||-1d" TO "{AT}||+1h"]'),
+        ("ts:>=now\\-1d", f'ts:["{AT}||-1d" TO *]'),
+        ('ts:["now-1d" TO "now"]', f'ts:["{AT}||-1d" TO "{AT}"]'),
+        ('ts:>"now-1h" AND a:b', f'ts:{{"{AT}||-1h" TO *] AND a:b'),
+        ('t:["now or never" TO x]', 't:["now or never" TO x]'),
+        ('t:>"now or never"', 't:>"now or never"'),
+        ("n:>5 AND size:<=nowhere", "n:>5 AND size:<=nowhere"),
+    ],
+)
+def test_a_bound_of_a_query_string_is_fixed_however_it_is_written(text: str, becomes: str) -> None:
+    assert Freezer(AT_US).query_string(text) == becomes
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("ts >= now-1d/d and (ts < now) and t: now", f'ts >= "{AT}||-1d/d" and (ts < "{AT}") and t: now'),
+        ('ts >= "now-1d/d" and ts < "now"', f'ts >= "{AT}||-1d/d" and ts < "{AT}"'),
+        ("a:{ ts > now-1h}", f'a:{{ ts > "{AT}||-1h"}}'),
+        ('t > "now or never"', 't > "now or never"'),
+    ],
+)
+def test_a_bound_of_kql_is_fixed(text: str, becomes: str) -> None:
+    assert frozen({"query": {"kql": {"query": text}}})["query"]["kql"]["query"] == becomes
+
+
+def test_what_was_fixed_is_counted(tmp_path: Path) -> None:
+    lines = (query_line({"query": {"range": {"ts": {"gte": text}}}}) for text in ("now-1d", "now", "2026"))
+    summary = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out")
+    assert summary.changed == {"dates fixed to the time of the log": 2}
+
+
+def test_a_date_is_fixed_behind_a_sign_that_json_may_write_as_a_number(tmp_path: Path) -> None:
+    body = json.dumps({"query": {"query_string": {"query": "ts:>now-1h"}}}).replace(">", "\\u003e")
+    import_logs([write(tmp_path / "log", query_line(body))], tmp_path / "out")
+    assert "now" not in requests(tmp_path / "out")[0]["body"]["query"]["query_string"]["query"]
+
+
+@pytest.mark.parametrize("q", [{}, {"q": "ts:>now-1d"}])
+def test_a_log_without_dates_was_asked_when_it_was_written(q: dict[str, str], tmp_path: Path) -> None:
+    row = {"at": 5.0, "method": "POST", "path": "/i/_search", "params": q}
+    body = {} if q else {"query": {"range": {"ts": {"gte": "now-1d"}}}}
+    log = write(tmp_path / "log", json.dumps({**row, "body": body}))
+    os.utime(log, ns=(0, AT_US * 1000))
+    changed = import_logs([log], tmp_path / "out").changed
+    assert f"{AT}||-1d" in (tmp_path / "out/queries.ndjson").read_text()
+    assert changed == {"dates fixed to when the log was last written, as it has none of its own": 1}
