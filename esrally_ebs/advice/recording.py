@@ -123,13 +123,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     began_s, latency_s = rows["started_s"].to_numpy(), rows["service_time_s"].to_numpy()
     if session.kind == "trace":
         began_s, latency_s = _with_their_ios(began_s, latency_s, ios)
-    if not len(began_s):
-        raise MeasurementError(f"session {session.id}: arm {arm!r} has no measured requests in its trace")
-    if np.any(began_s[1:] < began_s[:-1] + latency_s[:-1]):
-        raise MeasurementError(
-            f"session {session.id}: requests of arm {arm!r} overlap, so their I/Os cannot be told apart;"
-            " record with one client, or with esrally-ebs trace when there are few"
-        )
+    _require_one_by_one(session, arm, began_s, latency_s)
     request = np.searchsorted(began_s, at_s, "right") - 1
     within = (request >= 0) & (at_s <= (began_s + latency_s)[request])
     served = latency_s.sum() / max(began_s[-1] + latency_s[-1] - began_s[0], _TICK_S)
@@ -291,6 +285,16 @@ def _require_searches_alone(session: Session) -> None:
         raise MeasurementError(
             f"session {session.id}: documents were added beside its searches, so I/Os of both cannot be told "
             "apart; record a challenge that only searches"
+        )
+
+
+def _require_one_by_one(session: Session, arm: str, began_s: Column, latency_s: Column) -> None:
+    if not len(began_s):
+        raise MeasurementError(f"session {session.id}: arm {arm!r} has no measured requests in its trace")
+    if np.any(began_s[1:] < began_s[:-1] + latency_s[:-1]):
+        raise MeasurementError(
+            f"session {session.id}: requests of arm {arm!r} overlap, so their I/Os cannot be told apart;"
+            " record with one client, or with esrally-ebs trace when there are few"
         )
 
 

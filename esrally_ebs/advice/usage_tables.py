@@ -38,16 +38,6 @@ def build_usage(
     below = [one for one in options if not one.usage.limited_s]
     free = min(below, key=lambda one: math.inf if one.usd is None else one.usd, default=None)
     length = format_seconds(sum(one.seconds for one in intervals))
-    verdict = "No setting that was looked at stays below its limits."
-    if free is not None:
-        saves = _saves(today, free)
-        if setting_text(free.spec) == setting_text(today.spec):
-            against = "that of today"
-        elif saves is None:
-            against = f"{usd_text(free.usd or 0.0)} a month"
-        else:
-            against = f"{usd_text(abs(saves))} a month {'less' if saves >= 0 else 'more'} than today"
-        verdict = f"{setting_text(free.spec)} is the cheapest that stays below its limits: {against}."
     rows = [
         (setting_text(one.spec) + (" (today)" if one is today else ""), _cells(today, one))
         for one in options
@@ -59,7 +49,7 @@ def build_usage(
         title=f"Usage of {source}: {len(intervals):,} intervals, {length}, prices of {region}",
         about=(),
         facts={"session": source, "state": "usage", "plan": ""},
-        verdict=verdict,
+        verdict=_verdict(today, free),
         details=() if free is None else _living_on_credits(free),
         labels=(f"A statement {MODELS}.",),
         tables=(
@@ -77,6 +67,20 @@ def build_usage(
             " owed, as if nobody slowed down.",
         ),
     )
+
+
+def _verdict(today: UsageOption, free: UsageOption | None) -> str:
+    """``free``: the cheapest setting that stays below its limits."""
+    if free is None:
+        return "No setting that was looked at stays below its limits."
+    saves = _saves(today, free)
+    if setting_text(free.spec) == setting_text(today.spec):
+        against = "that of today"
+    elif saves is None:
+        against = f"{usd_text(free.usd or 0.0)} a month"
+    else:
+        against = f"{usd_text(abs(saves))} a month {'less' if saves >= 0 else 'more'} than today"
+    return f"{setting_text(free.spec)} is the cheapest that stays below its limits: {against}."
 
 
 def _cells(today: UsageOption, option: UsageOption) -> tuple[Cell, ...]:
