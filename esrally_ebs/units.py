@@ -115,6 +115,11 @@ def format_share(share: float) -> str:
     return f"{share * 100:.4g}%"
 
 
+def number_of(count: int, noun: str) -> str:
+    """``1 round``, ``2 rounds``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 # Terminal escapes, what turns the direction of a text or ends its line, and what no file may hold
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 

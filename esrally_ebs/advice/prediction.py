@@ -292,7 +292,10 @@ class Predictor:
             spec=spec,
             whole=self._estimates(latency_s),
             tasks=tasks,
-            waits={name: _mean_wait(runs, name) / total_s for name in runs[0].limit_s},
+            waits={
+                name: float(np.mean([run.limit_s[name] for run in runs])) / total_s
+                for name in runs[0].limit_s
+            },
             used={name: float(np.mean([run.used[name] for run in runs])) for name in runs[0].used},
             busy=max(0.0, 1.0 - self._fastest_s / total_s),
         )
@@ -400,7 +403,3 @@ def _runs(thread: Thread, spec: VolumeSpec, load: Load | None = None) -> list[Re
     """The requests on a volume, once with each luck."""
     model = model_for(spec)
     return [replay(thread, model, credits=spec.credits, seed=seed, load=load) for seed in _SEEDS]
-
-
-def _mean_wait(runs: Sequence[Replayed], name: str) -> float:
-    return sum(run.limit_s[name] for run in runs) / len(runs)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.analysis.profile import read_windows
+from esrally_ebs.analysis.summary import is_of_rounds
 from esrally_ebs.catalog.volume_types import as_sold, model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, VolumeSpec
@@ -210,8 +211,7 @@ def _unperturbed(whole: Recording, session: Session) -> Recording:
 def requests_of(session: Session, arm: str) -> pa.Table:
     """The samples of the arm's measured requests: those of rounds, not the bulks of an index before them."""
     samples = session.samples
-    measured = pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
-    return samples.filter(pc.and_(measured, pc.greater(samples["round"], 0)))
+    return samples.filter(pc.and_(pc.equal(samples["arm"], arm), is_of_rounds(samples)))
 
 
 def _measured(session: Session, arm: str, *, since_s: float) -> pa.Table:

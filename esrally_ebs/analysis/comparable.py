@@ -18,8 +18,8 @@ from esrally_ebs.analysis.profile import (
     profiles_of,
     read_windows,
 )
-from esrally_ebs.analysis.summary import is_time
-from esrally_ebs.model import Check, Kind, Phase, Severity, State
+from esrally_ebs.analysis.summary import is_measured, is_time
+from esrally_ebs.model import Check, Kind, Severity, State
 from esrally_ebs.store.encoding import baseline_of
 from esrally_ebs.store.parts import UNREADABLE
 from esrally_ebs.store.session import Session
@@ -54,9 +54,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     # Each arm is asked as often as it takes, so not the same queries of a mix.
     seeks_knee = session.plan.design.knee is not None
     looked_at = ["task", "arm", "round", "iteration", "success", "hits", "resident_before"]
-    measured = session.samples.select(looked_at).filter(
-        pc.equal(session.samples["phase"], Phase.MEASURE.value)
-    )
+    measured = session.samples.select(looked_at).filter(is_measured(session.samples))
     whole = measured
     if cut:
         is_first = pc.max(measured["round"]).as_py() == 1
@@ -202,7 +200,7 @@ def cut_round(session: Session) -> int | None:
     """
     if session.state is State.COMPLETE or session.plan.design.knee is not None:
         return None
-    measured = session.samples.filter(pc.equal(session.samples["phase"], Phase.MEASURE.value))
+    measured = session.samples.filter(is_measured(session.samples))
     rows = _grouped(measured, ["round", "task", "arm"]).aggregate([([], "count_all")]).to_pylist()
     counts: dict[int, dict[tuple[str, str], int]] = {}
     for row in rows:
@@ -278,7 +276,7 @@ def _first(names: Sequence[str]) -> str:
 
 def _times(samples: pa.Table) -> Check | None:
     """Only said where it is so: what wrote such a time is not to be trusted with the others."""
-    measured = pc.and_(pc.equal(samples["phase"], Phase.MEASURE.value), samples["success"])
+    measured = pc.and_(is_measured(samples), samples["success"])
     has_latency = pc.fill_null(pc.is_finite(samples["latency_s"]), False)
     is_right = pc.and_(is_time(samples["service_time_s"]), has_latency)
     wrong = samples.filter(pc.and_(measured, pc.invert(is_right)))

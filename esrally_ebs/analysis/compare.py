@@ -31,6 +31,7 @@ from esrally_ebs.analysis.summary import (
     shared_rounds,
 )
 from esrally_ebs.plan.tables import MIN_STARTS
+from esrally_ebs.units import number_of
 
 _MAX_ROUNDS = 500  # beyond this an estimate of rounds is not worth its name
 _MIN_ERROR = 1e-6  # a smaller one comes of equal times, not of agreement
@@ -318,7 +319,7 @@ def _doubts(
     doubts = []
     rounds = len(times_a)
     if rounds < MIN_ROUNDS:
-        measured = f"{rounds} round{'' if rounds == 1 else 's'}"
+        measured = number_of(rounds, "round")
         doubts.append(f"{measured}: at least {MIN_ROUNDS} are needed for an interval and a verdict")
     if unpaired:
         names = ", ".join(str(number) for number in sorted(unpaired))

@@ -37,13 +37,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import pyarrow.compute as pc
 from scipy import special
 from scipy.optimize import isotonic_regression
 
 from esrally_ebs.analysis.rounds import Floats
 from esrally_ebs.analysis.sequential import confidence_of_a_look, looks
-from esrally_ebs.model import Bound, Event, Phase
+from esrally_ebs.analysis.summary import is_of_rounds
+from esrally_ebs.model import Bound, Event
 from esrally_ebs.plan import DesignPlan
 from esrally_ebs.plan.tables import MAX_PROBES, MAX_STEP_S, MAX_STEPS
 from esrally_ebs.store.encoding import MAX_TIME
@@ -385,11 +385,7 @@ class _Shares:
 def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
     """The steps of each arm by round, from what a session recorded."""
     search = KneeSearch.of(session.plan.design)
-    samples = session.samples.filter(
-        pc.and_(
-            pc.equal(session.samples["phase"], Phase.MEASURE.value), pc.greater(session.samples["round"], 0)
-        )
-    )
+    samples = session.samples.filter(is_of_rounds(session.samples))
     arms, rounds = np.array(samples["arm"].to_pylist()), samples["round"].to_numpy()
     service_s, latency_s = samples["service_time_s"].to_numpy(), samples["latency_s"].to_numpy()
     due_s = samples["started_s"].to_numpy() + service_s - latency_s

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from esrally_ebs.analysis.comparable import cut_round
 from esrally_ebs.analysis.profile import Profile, Profiles, profiles_of, read_windows
-from esrally_ebs.analysis.summary import rows_by
-from esrally_ebs.model import Event, Phase
+from esrally_ebs.analysis.summary import is_of_rounds, rows_by
+from esrally_ebs.model import Event
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import number_of
 
 # An event counts when it took more than this share of the time of the block's requests.
 MATTERS = 0.01
@@ -77,8 +78,8 @@ def marked_blocks(
 
 def _requests(samples: pa.Table) -> Spans:
     """The measured requests of each block."""
-    measured = pc.and_(pc.equal(samples["phase"], Phase.MEASURE.value), pc.greater(samples["round"], 0))
-    own = samples.select(["arm", "task", "round", "started_s", "service_time_s"]).filter(measured)
+    columns = ["arm", "task", "round", "started_s", "service_time_s"]
+    own = samples.select(columns).filter(is_of_rounds(samples))
     starts, lengths = own["started_s"].to_numpy(), own["service_time_s"].to_numpy()
     spans: dict[Block, npt.NDArray[np.float64]] = {}
     for (arm, task, round_), rows in rows_by(own, ["arm", "task", "round"]):
@@ -132,8 +133,8 @@ def _pauses(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, C
         total = float((ends - starts).sum())
         share = float(overlaps.sum()) / total if total > 0 else 0.0
         if share > MATTERS:
-            count = int((overlaps > 0).sum())
-            text = f"{count} garbage collection pause{'' if count == 1 else 's'} took {share:.0%} of its time"
+            counted = number_of(int((overlaps > 0).sum()), "garbage collection pause")
+            text = f"{counted} took {share:.0%} of its time"
             yield block, Cause(kind="gc", what="garbage collection", text=text, share=share)
 
 
@@ -187,5 +188,5 @@ def _retried(events: Iterable[Event]) -> Iterator[tuple[Block, Cause]]:
             block = event.arm, str(task), round_
             again[block] = again.get(block, 0) + int(attempts) - 1
     for block, count in again.items():
-        text = f"caches had to be dropped {count} more time{'' if count == 1 else 's'}"
+        text = f"caches had to be dropped {number_of(count, 'more time')}"
         yield block, Cause(kind="retried", what="eviction repeated", text=text)

@@ -193,6 +193,11 @@ class Profile:
         return shares
 
     @property
+    def longest_wait(self) -> tuple[str, float]:
+        """The limit of ``held_back`` with the largest share, and that; nothing where none was counted."""
+        return max(self.held_back.items(), key=lambda item: item[1], default=("", 0.0))
+
+    @property
     def late_s(self) -> float | None:
         """Of an emulated volume: how much longer its I/Os took than its model wanted, added up."""
         targets = [s for name, s in self.grown.items() if name.startswith(_TARGET)]

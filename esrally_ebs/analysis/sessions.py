@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.analysis.comparable import NODE_SETTINGS, VOLUME_SETTINGS, all_checks, pick
-from esrally_ebs.model import Check, Phase, State, Volume
+from esrally_ebs.analysis.summary import is_of_rounds
+from esrally_ebs.model import Check, State, Volume
 from esrally_ebs.store.encoding import plain
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_bytes
@@ -281,11 +282,7 @@ def _choice(session: Session) -> tuple[int | None, ...]:
 def _hits_by_task(session: Session) -> dict[str, set[int]]:
     """Hits of every measured task; an empty set where they were not recorded."""
     samples = session.samples
-    mask = pc.and_(
-        pc.and_(pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value), samples["success"]),
-        pc.greater(samples["round"], 0),
-    )
-    own = samples.filter(mask)
+    own = samples.filter(pc.and_(is_of_rounds(samples), samples["success"]))
     table = pa.table({"task": own["task"].cast(pa.string()), "hits": own["hits"]})
     hits: dict[str, set[int]] = {}
     for row in table.group_by(["task", "hits"]).aggregate([]).to_pylist():

@@ -124,9 +124,18 @@ def has_enough_requests(percentile: int, requests: int) -> bool:
     return percentile <= 50 or requests * (100 - percentile) / 100 >= _BEYOND
 
 
+def is_measured(samples: pa.Table) -> pa.ChunkedArray:
+    return pc.equal(samples["phase"], Phase.MEASURE.value)
+
+
+def is_of_rounds(samples: pa.Table) -> pa.ChunkedArray:
+    """Which requests were measured in rounds, not before them (indexing)."""
+    return pc.and_(is_measured(samples), pc.greater(samples["round"], 0))
+
+
 def counted(samples: pa.Table) -> pa.ChunkedArray:
     """Which requests count: measured and successful, with a time that one can have taken."""
-    mask = pc.and_(_measured(samples), samples["success"])
+    mask = pc.and_(is_measured(samples), samples["success"])
     return pc.and_(mask, is_time(samples["service_time_s"]))
 
 
@@ -170,7 +179,7 @@ def fio_blocks(baseline: pa.Table, percentile: int) -> Blocks:
 
 def failures(samples: pa.Table) -> Mapping[tuple[str, str], int]:
     """Measured requests that failed, by task and arm."""
-    failed = samples.filter(pc.and_(_measured(samples), pc.invert(samples["success"])))
+    failed = samples.filter(pc.and_(is_measured(samples), pc.invert(samples["success"])))
     return Counter(zip(failed["task"].to_pylist(), failed["arm"].to_pylist(), strict=True))
 
 
@@ -240,10 +249,6 @@ def _over_starts(percentile: int, arm: ArmTimes, parts: Sequence[ArmTimes], conf
 def is_known_alone(percentile: int, rounds: int) -> bool:
     """Whether this number of rounds is enough for an interval of an arm's own percentile."""
     return percentile <= _HIGHEST_ALONE and rounds >= (MIN_ROUNDS if percentile <= 50 else _MIN_ROUNDS_ALONE)
-
-
-def _measured(samples: pa.Table) -> pa.ChunkedArray:
-    return pc.equal(samples["phase"], Phase.MEASURE.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

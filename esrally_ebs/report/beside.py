@@ -165,8 +165,7 @@ def _compared_cells(of: RateComparison | None, findings: Findings) -> tuple[Cell
 
 def _held_back(of: Writes) -> tuple[str, float]:
     """The limit for which most of the I/Os' time was waiting, and its share."""
-    shares = of.profile.held_back if of.profile else {}
-    limit, share = max(shares.items(), key=lambda item: item[1], default=("", 0.0))
+    limit, share = of.profile.longest_wait if of.profile else ("", 0.0)
     return limit_name(limit), share
 
 

@@ -22,12 +22,12 @@ from esrally_ebs.report import (
     head,
     search,
 )
-from esrally_ebs.report.cells import number_of
 from esrally_ebs.report.knee import knees_of
 from esrally_ebs.report.model import Figures, Report, Table
 from esrally_ebs.report.next_step import next_step
 from esrally_ebs.report.recoveries import recovery_table
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import number_of
 
 
 def build(session: Session, *, against: str | None = None) -> Report:

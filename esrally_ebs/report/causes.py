@@ -26,10 +26,10 @@ from esrally_ebs.analysis.reasons import (
     why,
 )
 from esrally_ebs.model import STEAL_TO_WARN_OF
-from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, number_of, time_difference_cell
+from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, time_difference_cell
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, milliseconds, quantity, titled
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import KIB, MIB, format_seconds, format_share
+from esrally_ebs.units import KIB, MIB, format_seconds, format_share, number_of
 
 Marked = Mapping[Block, tuple[Cause, ...]]
 Pools = Mapping[tuple[str, str], Profile]  # of all rounds, by task and arm
@@ -150,7 +150,7 @@ def tables(findings: Findings, explained: Explained) -> tuple[Table | None, ...]
 
 def _reads(explained: Explained, pools: Pools) -> Table:
     titles = ["reads", "await", "depth"]
-    if any(_longest_wait(profile)[1] > MATTERS for profile in pools.values()):
+    if any(profile.longest_wait[1] > MATTERS for profile in pools.values()):
         titles.append("held back")
     notes = [
         "From the device's counters right before and right after each observed request. Await is the mean "
@@ -170,7 +170,7 @@ def _reads(explained: Explained, pools: Pools) -> Table:
 
 def _read_cells(profile: Profile) -> tuple[Cell, ...]:
     depth = profile.depth
-    limit, share = _longest_wait(profile)
+    limit, share = profile.longest_wait
     return (
         _reads_cell(profile),
         _await_cell(profile),
@@ -210,10 +210,6 @@ def _processor_cells(profile: Profile, one_by_one: bool) -> tuple[Cell, Cell]:
         return NOTHING, NOTHING
     rest_s = max(0.0, profile.seconds / profile.requests - used_s) if one_by_one else None
     return milliseconds("processor_s_per_query", used_s), milliseconds("rest_s_per_query", rest_s)
-
-
-def _longest_wait(profile: Profile) -> tuple[str, float]:
-    return max(profile.held_back.items(), key=lambda item: item[1], default=("", 0.0))
 
 
 def _reads_cell(profile: Profile) -> Cell:

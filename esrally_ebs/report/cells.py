@@ -22,11 +22,6 @@ def arm_names(session: Session) -> dict[str, str]:
     }
 
 
-def number_of(count: int, noun: str) -> str:
-    """``1 round``, ``2 rounds``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def arm_columns(arms: Iterable[str], titles: Sequence[str]) -> tuple[Column, ...]:
     return tuple(Column(title=f"{arm} {title}", subject=arm) for arm in arms for title in titles)
 

@@ -12,10 +12,10 @@ from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, by_start
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, Event, Kind, State
-from esrally_ebs.report.cells import arm_names, number_of, percent_change
+from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.report.knee import Knees
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_share
+from esrally_ebs.units import format_share, number_of
 
 SCOPE = "scope: "  # begins the label of which volumes and JVMs a verdict holds for
 
@@ -219,7 +219,8 @@ def _of_many(names: Mapping[str, str], findings: Findings, ranked: Sequence[Over
     base, best = ranked[0].a, _best_first(ranked)[0]
     others = [arm for arm in (base, *(result.b for result in ranked)) if arm != best]
     proven = all(_is_faster(findings, best, other) for other in others)
-    change = "" if best == base else f", {percent_change(_against(ranked, best))} against {names[base]}"
+    ratio = next((result.ratio for result in ranked if result.b == best), None)
+    change = f", {percent_change(ratio)} against {names[base]}" if ratio else ""
     claim = "is the fastest" if proven else "leads, but is not proven the fastest,"
     return f"{names[best]} {claim} of {len(ranked) + 1} arms{change}"
 
@@ -271,10 +272,6 @@ def _is_faster(findings: Findings, arm: str, other: str) -> bool:
 def _best_first(ranked: Sequence[Overall]) -> list[str]:
     ratios = {ranked[0].a: 1.0} | {result.b: result.ratio.value for result in ranked}
     return sorted(ratios, key=lambda arm: ratios[arm])
-
-
-def _against(ranked: Sequence[Overall], arm: str) -> Estimate:
-    return next(result.ratio for result in ranked if result.b == arm)
 
 
 def details(session: Session, findings: Findings) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, State, VolumeSpec
 from esrally_ebs.report.bottleneck import HeldBack, limit_name, step_of
 from esrally_ebs.report.causes import SharedReason
-from esrally_ebs.report.cells import arm_names, number_of, percent_change
+from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.report.head import contrary, ranking
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import MIB
+from esrally_ebs.units import MIB, number_of
 
 _MANY_TIMES = 10  # as many further rounds as there were are hardly worth it
 _MORE_STARTS = "start the nodes more often (design.starts), or measure more rounds at each start"

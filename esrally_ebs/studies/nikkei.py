@@ -8,12 +8,11 @@ from esrally_ebs.analysis.summary import summarize
 from esrally_ebs.catalog import cost
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.report.cells import number_of
 from esrally_ebs.report.model import Plot, Table, Value, curve_through, plain_table
 from esrally_ebs.store import Session
 from esrally_ebs.studies.published import Inputs, Parts
 from esrally_ebs.studies.runs import observed, plot_of_jobs
-from esrally_ebs.units import GIB
+from esrally_ebs.units import GIB, number_of
 
 _SIZES_GIB = (1, 33, 34, 100, 170, 250, 334, 500, 750, 1000, 1500, 2000, 3000, 4000, 5334, 8000, 16384)
 _HOW_TO_RACE = (

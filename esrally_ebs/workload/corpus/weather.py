@@ -229,7 +229,7 @@ def _tables() -> _Tables:
     return _Tables(
         stations=stations,
         elements=[_class_elements(kind, elements) for kind in stations.classes],
-        dates=np.array([_date_text(day) for day in range(DAYS)], dtype=object),
+        dates=np.array([f'{{"date": "{day}T00:00:00", ' for day in map(_date, range(DAYS))], dtype=object),
         degrees={name: _degree_texts(pattern) for name, pattern in _DEGREE_PATTERNS.items()},
         season=np.array([_season(day) for day in range(DAYS)], dtype=np.int64),
         # a stride that shares no factor with 1096 = 8 * 137 visits every day once
@@ -360,13 +360,13 @@ def _whole_fahrenheit(tenths: Integers) -> Integers:
     return (degrees * 100 + 9) // 18
 
 
+def _date(day: int) -> datetime.date:
+    return FIRST_DAY + datetime.timedelta(days=day)
+
+
 def _season(day: int) -> int:
-    of_year = (FIRST_DAY + datetime.timedelta(days=day)).timetuple().tm_yday
+    of_year = _date(day).timetuple().tm_yday
     return round(1000 * math.cos(2 * math.pi * (of_year - _PEAK_DAY) / 365.25))
-
-
-def _date_text(day: int) -> str:
-    return f'{{"date": "{FIRST_DAY + datetime.timedelta(days=day)}T00:00:00", '
 
 
 def _degree_texts(pattern: str) -> Texts:
