@@ -67,9 +67,9 @@ class PriceList:
         until = [rate for rate in rates if on is None or rate.dated <= on]
         return until[-1] if until else rates[0]
 
-    def regions(self, type_: str | None = None) -> tuple[str, ...]:
-        """Every region with a price, of one type or of any."""
-        return tuple(dict.fromkeys(region for region, of, _ in self.rates if type_ in (None, of)))
+    def regions(self, type_: str) -> tuple[str, ...]:
+        """Every region with a price of the type."""
+        return tuple(dict.fromkeys(region for region, of, _ in self.rates if of == type_))
 
     def included(self, type_: str) -> Mapping[str, float]:
         """What is in the price of storage."""

@@ -97,10 +97,10 @@ class Index:
         left = next(self._left)
         return Eviction(bytes=self._size, resident_before=0.9, resident_after=left, seconds=0.0, refill_s=0.5)
 
-    def get_cold(self, max_resident: float = 0.01) -> Any:  # noqa: ANN401 - a Drop
+    def get_cold(self) -> Any:  # noqa: ANN401 - a Drop
         node = Node(arm="a", container="c", host="", port=0, pid=0, data_dir=Path("/a"), memory_cgroup=None)
         clock = Clock(sleep=lambda s: self.order.append("pause"), monotonic=lambda: 0.0)
-        return make_cold([node], max_resident=max_resident, clear=self.clear, evict=self.evict, clock=clock)
+        return make_cold([node], max_resident=0.01, clear=self.clear, evict=self.evict, clock=clock)
 
 
 def test_caches_of_elasticsearch_are_cleared_before_the_index_is_evicted() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 GOLDEN_LOGS = Path(__file__).parents[1] / "golden" / "workload" / "logs"
 
 
-def slow_line(body: object, *, at: str = "2026-01-02T10:00:00.000Z", shard: int = 0, total: int = 2) -> str:
+def slow_line(body: object, *, at: str = "2026-01-02T10:00:00.000Z", shard: int = 0) -> str:
     """A line of a search slow log of version 8: one shard, in the query phase."""
     return json.dumps(
         {
@@ -16,7 +16,7 @@ def slow_line(body: object, *, at: str = "2026-01-02T10:00:00.000Z", shard: int 
             "elasticsearch.slowlog.message": f"[logs][{shard}]",
             "elasticsearch.slowlog.took_millis": 40,
             "elasticsearch.slowlog.total_hits": "3 hits",
-            "elasticsearch.slowlog.total_shards": total,
+            "elasticsearch.slowlog.total_shards": 2,
             "elasticsearch.slowlog.source": json.dumps(body),
         }
     )

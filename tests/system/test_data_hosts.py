@@ -78,12 +78,11 @@ class Coordinator:
     def session(self) -> Session:
         return load_session(self.newest)
 
-    def until(self, what: Callable[[], bool], seconds: float = GONE_S) -> float:
+    def until(self, what: Callable[[], bool]) -> None:
         began = time.monotonic()
         while not what():
-            assert time.monotonic() - began < seconds, [host.processes() for host in self.hosts]
+            assert time.monotonic() - began < GONE_S, [host.processes() for host in self.hosts]
             time.sleep(0.1)
-        return time.monotonic() - began
 
     def is_clean(self) -> bool:
         return all(host.is_clean() for host in self.hosts) and not any((self._tmp / "run").glob("*"))

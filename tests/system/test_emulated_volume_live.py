@@ -259,8 +259,8 @@ def _reading(volume: Volume, *options: str) -> Iterator[None]:
             process.kill()
 
 
-def _until(reached: Callable[[], object], limit_s: float = 15.0) -> None:
-    assert SYSTEM_CLOCK.wait_until(reached, limit_s=limit_s, poll_s=0.005)
+def _until(reached: Callable[[], object]) -> None:
+    assert SYSTEM_CLOCK.wait_until(reached, limit_s=15.0, poll_s=0.005)
 
 
 def _write_letters(descriptor: int, letters: bytes, stop: threading.Event) -> int:

@@ -238,10 +238,10 @@ def test_a_race_whose_ios_were_counted_is_not_asked_whether_its_trace_is_whole()
     assert "client" not in str(refused.value)
 
 
-def three_tasks(changed: dict[str, float], requests: int = 16) -> Predictor:
+def three_tasks(changed: dict[str, float]) -> Predictor:
     """Of which the slowest has the p99; measured as so many times as long as they are predicted."""
-    task = np.tile(["quick", "slow", "slowest"], requests)
-    of = of_computing(np.tile([0.02, 0.05, 0.2], requests) * 1.01 ** (np.arange(3 * requests) % 4))
+    task = np.tile(["quick", "slow", "slowest"], 16)
+    of = of_computing(np.tile([0.02, 0.05, 0.2], 16) * 1.01 ** (np.arange(48) % 4))
     of = replace(of, task=task)
     times = np.array([changed.get(one, 1.0) for one in task])
     return Predictor(replace(of, latency_s=of.latency_s * times), thread_of(of))

@@ -40,9 +40,9 @@ def worker(rally: None) -> Any:  # noqa: ANN401 - Rally is untyped
     return made
 
 
-def running_for(worker: Any, seconds: float) -> None:  # noqa: ANN401
-    """A task that began so long ago and has one sample that was not handed over."""
-    worker.sampler = driver.Sampler(start_timestamp=time.perf_counter() - seconds)
+def with_a_task(worker: Any) -> None:  # noqa: ANN401
+    """A task that began 0.1 s ago and has one sample that was not handed over."""
+    worker.sampler = driver.Sampler(start_timestamp=time.perf_counter() - 0.1)
     add_sample(worker)
 
 
@@ -53,7 +53,7 @@ def add_sample(worker: Any) -> None:  # noqa: ANN401
 
 def test_a_look_sees_the_end_of_the_task_at_once(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
     monkeypatch.setattr(waits, "_LOOK_S", 30.0)
-    running_for(worker, 0.1)
+    with_a_task(worker)
     threading.Timer(0.1, worker.executor_future.set_result, [()]).start()
     began = time.perf_counter()
 
@@ -69,7 +69,7 @@ def test_a_look_at_a_task_that_goes_on_hands_over_and_another_follows(
 ) -> None:
     monkeypatch.setattr(waits, "_LOOK_S", 0.05)
     for _ in range(2):
-        running_for(worker, 0.1)
+        with_a_task(worker)
         worker.send_samples()
 
     assert worker.sent == [1, 1]
@@ -86,7 +86,7 @@ def test_the_next_request_waits_until_samples_are_where_they_belong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(waits, "_DIGESTION_S", 0.2)
-    running_for(worker, 0.1)
+    with_a_task(worker)
     add_sample(worker)
     worker.executor_future.set_result(())
     sent, send = list[float](), worker.send
@@ -104,7 +104,7 @@ def test_the_next_request_waits_until_samples_are_where_they_belong(
 
 
 def test_at_the_end_of_its_task_everything_goes(worker: Any) -> None:  # noqa: ANN401
-    running_for(worker, 0.1)
+    with_a_task(worker)
     worker.executor_future.set_result(())
 
     worker.send_samples()
@@ -114,7 +114,7 @@ def test_at_the_end_of_its_task_everything_goes(worker: Any) -> None:  # noqa: A
 
 def test_samples_wait_for_the_gap_after_a_request(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
     monkeypatch.setattr(waits, "_LOOK_S", 0.01)
-    running_for(worker, 0.1)
+    with_a_task(worker)
     handing_over = threading.Thread(target=worker.send_samples)
 
     with waits.turns.request():
@@ -130,7 +130,7 @@ def test_samples_wait_for_the_gap_after_a_request(worker: Any, monkeypatch: pyte
 def test_samples_go_even_if_there_is_no_gap(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
     monkeypatch.setattr(waits, "_LOOK_S", 0.01)
     monkeypatch.setattr(waits, "_PATIENCE_S", 0.05)
-    running_for(worker, 0.1)
+    with_a_task(worker)
 
     with waits.turns.request():
         worker.send_samples()

@@ -36,10 +36,10 @@ def plan_of(name: str) -> Plan:
     return load_plan(PIPELINES / f"{name}.toml")
 
 
-def a_run(waited_s: dict[str, float], *, ios: int = 1000, mean_s: float = 0.01, op: str = "write") -> Run:
+def a_run(waited_s: dict[str, float]) -> Run:
     direction = FioDirection(
-        job="log", op=op, ios=ios, iops=100.0, bandwidth_bytes_per_s=1e6, mean_s=mean_s,
-        p50_s=mean_s, p90_s=mean_s, p99_s=mean_s, p999_s=mean_s,
+        job="log", op="write", ios=1000, iops=100.0, bandwidth_bytes_per_s=1e6, mean_s=0.01,
+        p50_s=0.01, p90_s=0.01, p99_s=0.01, p999_s=0.01,
     )  # fmt: skip
     return Run(
         arm="t3-3000-250", job="log", block_bytes=64 * KIB, directions=(direction,),

@@ -12,13 +12,13 @@ from esrally_ebs.telemetry.sampler import Watch
 WAITED = "emulator.waited_s.throughput"
 
 
-def events_of(metric: str, values: list[float], *, arm: str = "gp2", burst: float = 3000.0) -> list[Event]:
+def events_of(metric: str, values: list[float], *, burst: float = 3000.0) -> list[Event]:
     watch = Watch()
     events = []
     for second, value in enumerate(values):
         pair = {metric: value, "emulator.capacities.iops": burst}
         points = [
-            TelemetryPoint(arm=arm, device="", at_s=100.0 + second, metric=name, value=number, unit="")
+            TelemetryPoint(arm="gp2", device="", at_s=100.0 + second, metric=name, value=number, unit="")
             for name, number in pair.items()
         ]
         events += watch.look(points)
