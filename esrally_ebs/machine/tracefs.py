@@ -27,7 +27,7 @@ _FIELD = re.compile(r"field:(?P<name>[^;]+);\s*offset:(?P<offset>\d+);\s*size:(?
 
 MOUNT_IT = "mount -t tracefs nodev /sys/kernel/tracing"
 REQUEST_EVENTS = ("block/block_rq_issue", "block/block_rq_complete")
-THREAD_EVENTS = ("sched/sched_switch", "sched/sched_waking")
+THREAD_EVENTS = ("sched/sched_switch", "sched/sched_waking", "sched/sched_process_fork")
 _LOST = re.compile(r"^(?:overrun|dropped events): (\d+)$", re.MULTILINE)
 
 
@@ -124,7 +124,7 @@ def missing_for_tracing(root: Path | None) -> str:
 
 
 def has_thread_events(root: Path | None) -> bool:
-    """Whether the kernel says when threads fall asleep and are woken."""
+    """Whether the kernel says when threads begin, fall asleep and are woken."""
     return root is not None and all((root / "events" / name).is_dir() for name in THREAD_EVENTS)
 
 
@@ -185,10 +185,6 @@ class TracingInstance:
         with suppress(OSError):  # kernels before 6.8 have pages alone
             return int((self.path / "buffer_subbuf_size_kb").read_text()) * 1024
         return os.sysconf("SC_PAGESIZE")
-
-    def threads(self) -> list[int]:
-        """Those that are traced now, where not all are."""
-        return [int(word) for word in (self.path / "set_event_pid").read_text().split() if word.isdigit()]
 
     def lost(self) -> int:
         """Events that the buffer had no room for so far."""

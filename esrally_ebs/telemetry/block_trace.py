@@ -43,7 +43,7 @@ from esrally_ebs.store.encoding import TRACE
 ASLEEP = "prev_state & 2"  # of sched_switch: TASK_UNINTERRUPTIBLE
 MAX_PROCESSES = 16  # that use a mount, and of which one cannot guess which the node is
 _WOKEN_WITHIN_S = 400e-6  # of its I/O's completion; the rest of a longer one was no wait for it
-_SWITCH, _WAKING = THREAD_EVENTS
+_SWITCH, _WAKING, _FORK = THREAD_EVENTS
 _COLUMNS = ("waiter", "slept_s", "woken_s")
 
 MAX_IOS = 2**23  # a recording ends with them: 0.5 GiB of memory for whoever reads it
@@ -81,11 +81,11 @@ def threads_at(path: Path, pid: int | None) -> tuple[list[int], str]:
 class IoWaits:
     """The sleeps of watched threads, whose events come in pieces, a processor's after the other's."""
 
-    def __init__(self, formats: Mapping[str, EventFormat], epoch_s: float) -> None:
+    def __init__(self, formats: Mapping[str, EventFormat], threads: Iterable[int], epoch_s: float) -> None:
         """``epoch_s`` is what the events' clock lacks to seconds since the epoch."""
         self._formats = formats
         self._epoch_s = epoch_s
-        self._watched = set[int]()
+        self._watched = set(threads)  # and those that they started since
         self._asleep = np.zeros((0, 2), np.int64)  # thread, since when
         self._sleeps = [np.zeros((0, 3), np.int64)]  # thread, from, to
 
@@ -94,12 +94,13 @@ class IoWaits:
         """How many are held until ``put_into``."""
         return sum(map(len, self._sleeps))
 
-    def add(self, events: TracedEvents, threads: Iterable[int]) -> None:
-        """Make sleeps of what there is of ``threads``, and of those before; who sleeps still is remembered.
+    def add(self, events: TracedEvents) -> None:
+        """Make sleeps of what there is of watched threads; who sleeps still is remembered.
 
         The kernel also tells of whoever a watched thread follows on a processor, or wakes.
         """
-        self._watched.update(threads)
+        fork = self._formats[_FORK]
+        self._watched.update(events.of(fork).number(*fork.fields["child_pid"]).tolist())
         slept, woken = events.of(self._formats[_SWITCH]), events.of(self._formats[_WAKING])
         thread = np.concatenate(
             [
@@ -215,7 +216,7 @@ def record(
         waits, epoch_s = None, _epoch_s()  # one for both: who waited for what is told by microseconds
         if threads:
             watched = stack.enter_context(_threads(session, threads))
-            waits = IoWaits(watched.formats, epoch_s)
+            waits = IoWaits(watched.formats, threads, epoch_s)
         traced = stack.enter_context(_requests(session, queues))
         began_s = time.monotonic()
         matcher = IoMatcher(traced.formats, queues, epoch_s)
@@ -230,7 +231,7 @@ def record(
             tables.append(matcher.add(traced.read(), arm))
             ios += tables[-1].num_rows
             if waits is not None:  # read later: who waited for an I/O is woken after it
-                waits.add(watched.read(), [*threads, *watched.instance.threads()])
+                waits.add(watched.read())
             rows = sum(table.num_rows for table in tables)
             if stopping or max(rows, 0 if waits is None else waits.sleeps) >= _IOS_A_PART:
                 whole = pa.concat_tables(tables).unify_dictionaries()
@@ -285,10 +286,8 @@ def _requests(session: str, queues: Sequence[RequestQueue]) -> AbstractContextMa
 
 
 def _threads(session: str, threads: Sequence[int]) -> AbstractContextManager[_Traced]:
-    switch, waking = THREAD_EVENTS
-    return _tracing(
-        _threads_name(session), {switch: ASLEEP, waking: ""}, _THREADS_BUFFER_BYTES, threads=threads
-    )
+    chosen = {_SWITCH: ASLEEP, _WAKING: "", _FORK: ""}
+    return _tracing(_threads_name(session), chosen, _THREADS_BUFFER_BYTES, threads=threads)
 
 
 def _filter(queue: RequestQueue) -> str:
