@@ -26,6 +26,7 @@ ReadState = Callable[[Path], object]
 ReadWork = Callable[[Node], Mapping[str, Mapping[str, float]]]
 
 DISKSTATS = Path("/proc/diskstats")
+_TIMES_WRAP_S = 2**32 / 1000  # printed as milliseconds of 32 bits: 64 I/Os in flight fill them in 18.6 hours
 
 EXCEEDED: Mapping[str, str] = {  # limit, named as the emulator names it -> counter, in us
     "iops": "ebs_volume_performance_exceeded_iops",
@@ -89,11 +90,15 @@ def _rates(before: DiskCounters, now: DiskCounters, interval_s: float) -> Iterat
     yield Value("device.writes_per_s", writes / interval_s, "1/s")
     yield Value("device.read_bytes_per_s", (now.read_bytes - before.read_bytes) / interval_s, "B/s")
     yield Value("device.write_bytes_per_s", (now.written_bytes - before.written_bytes) / interval_s, "B/s")
-    yield Value("device.queue_depth", (now.weighted_s - before.weighted_s) / interval_s, "")
+    weighted_s, read_s, write_s = (
+        (getattr(now, name) - getattr(before, name)) % _TIMES_WRAP_S
+        for name in ("weighted_s", "read_s", "write_s")
+    )
+    yield Value("device.queue_depth", weighted_s / interval_s, "")
     if reads:  # without requests there is no wait, rather than one of 0
-        yield Value("device.read_await_s", (now.read_s - before.read_s) / reads, "s")
+        yield Value("device.read_await_s", read_s / reads, "s")
     if writes:
-        yield Value("device.write_await_s", (now.write_s - before.write_s) / writes, "s")
+        yield Value("device.write_await_s", write_s / writes, "s")
 
 
 class Memory:

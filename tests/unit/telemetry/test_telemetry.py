@@ -101,6 +101,21 @@ def test_rates_come_from_the_growth_of_counters_over_the_time_between() -> None:
     )
 
 
+def test_times_that_begin_at_0_again_are_no_negative_waits() -> None:
+    """The kernel prints milliseconds of 32 bits."""
+    machine = Machine()
+    sampler = machine.sampler()
+    end = 2**32
+    machine.disk(1000, 0, 8000, end - 500, 50, 0, 800, end - 30, 4, 900, end - 4000)
+    sampler.sample()
+    machine.now_s += 2.0
+    machine.disk(1300, 0, 10_400, 100, 70, 0, 1120, 10, 4, 1500, 2000)
+    after = values(sampler.sample())
+    assert after["device.queue_depth"] == pytest.approx(6.0 / 2)
+    assert after["device.read_await_s"] == pytest.approx(0.600 / 300)
+    assert after["device.write_await_s"] == pytest.approx(0.040 / 20)
+
+
 def test_the_first_sample_has_no_rates_and_is_not_cut() -> None:
     machine = Machine()
     machine.disk(*FIRST)
