@@ -142,7 +142,7 @@ def _wait_for_keeper(keeper: Process, directory: Path) -> None:
 def _record(session: str, folder: Path, text: str, problems: Sequence[str]) -> None:
     if not folder.is_dir():  # on a data host: the record is the coordinator's
         return
-    remove_unfinished(session, folder.parents[1])
+    remove_unfinished(session, folder.parent.parent)
     record = SessionFolder(folder)
     record.note("fault", text=text, problems=problems, exit_code=3)
     record.finish(State.FAILED, reason=text)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from small_plan import small_plan
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, tell
 from esrally_ebs.session import reaper
 from esrally_ebs.session.clean import take_down
-from esrally_ebs.store import running
+from esrally_ebs.store import SessionFolder, load_session, running
 from esrally_ebs.store.context import ENDING, STAYS
 
 
@@ -58,6 +59,19 @@ def test_a_session_that_dies_before_the_reaper_watches_is_taken_down(
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
     assert SYSTEM_CLOCK.wait_until(lambda: not (run / "s").exists(), limit_s=60), "its folder is still there"
+
+
+def test_a_session_that_is_in_the_working_directory_says_that_it_was_killed(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of ``trace --output made``."""
+    monkeypatch.chdir(tmp_path)
+    made = SessionFolder.create(tmp_path, "s", kind="trace", plan=small_plan(), path=Path("made"))
+    running.begin("s")
+    gone = Process(os.getpid(), 0)
+    reaper.reap("s", made.path, gone, [gone], None)
+    assert "was killed" in load_session(made.path).reason
+    assert not (run / "s").exists()
 
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # as above
