@@ -8,6 +8,7 @@ What reads the mount's tracepoints is root's; the rest is the user's who called.
 
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ from esrally_ebs.aws.identity import identify
 from esrally_ebs.errors import MeasurementError, PlanError, SetupError
 from esrally_ebs.machine.caller import Caller, caller
 from esrally_ebs.machine.kernel_trees import Roots
-from esrally_ebs.machine.mounts import describe
+from esrally_ebs.machine.mounts import describe, unmounted
 from esrally_ebs.machine.resources import home
 from esrally_ebs.machine.tracefs import require_tracing
 from esrally_ebs.model import Kind, Phase, Sample, State, TimedRequest, Volume, VolumeSpec
@@ -96,6 +97,7 @@ class MountRecorder:
 
         ``logs`` gives requests, and what must be known of them. Raises what was raised where it is recorded.
         """
+        processor_s = time.process_time()
         with self._ended(), _folder(self._volume, self._session, output) as (folder, arm):
             for note in self._notes:
                 folder.add_warning(note)
@@ -106,7 +108,7 @@ class MountRecorder:
             while isinstance(part := self._next(), pa.Table):
                 folder.write_trace(arm, part, next(numbers))
             summary, problems = result_of(part)
-            cores = summary.processor_s / summary.seconds
+            cores = (summary.processor_s + time.process_time() - processor_s) / summary.seconds
             say(
                 f"{summary.ios:,} I/Os in {summary.seconds:.1f} s, {summary.lost:,} events lost,"
                 f" {summary.in_flight:,} requests in flight at the end;"
@@ -119,7 +121,7 @@ class MountRecorder:
                 folder.add_warning(
                     f"recording took {cores:.2f} of a processor, which requests may have missed"
                 )
-            for warning in (*_of_missing(summary), *problems):
+            for warning in filter(None, (*_of_missing(summary), *problems, unmounted(self._volume))):
                 folder.add_warning(warning)
             if not summary.ios:
                 raise MeasurementError(

@@ -176,7 +176,7 @@ class TraceSummary:
     seconds: float
     lost: int  # events that the buffer had no room for
     in_flight: int  # requests that were not completed at its end
-    processor_s: float  # that this process took to read and keep them
+    processor_s: float  # that this process took to read them and give them on
     waited_for: int = 0  # I/Os until which a watched thread slept
     lost_waits: int = 0  # events of watched threads that their buffer had no room for
 

@@ -346,3 +346,27 @@ def test_disks_of_an_array_that_are_taken_for_one_volume_are_said(
     assert "nothing was read or written" in capsys.readouterr().err
     (warning,) = load_session(home / "made").warnings
     assert warning.startswith("2 disks are taken for one volume")
+
+
+def test_a_volume_that_was_unmounted_meanwhile_is_said(
+    home: Path, mount: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another may have got its device, whose I/Os are in the recording then."""
+    recorded(home, monkeypatch, slice(0, READS), began_s=BEGAN, seconds=5.0)
+    gone = {"filesystem": "ext4", "device_number": "7:9999"}
+    volume = Volume(spec=VolumeSpec(name="mount", type="gp3"), kind=Kind.DIRECTORY, mount=home, **gone)
+    monkeypatch.setattr(tracing, "volume_at", lambda *_: volume)
+    assert main([*mount, "--output", str(home / "made")]) == 0
+    warnings = load_session(home / "made").warnings
+    assert any("no longer mounted" in warning for warning in warnings)
+
+
+def test_what_keeping_ios_takes_of_a_processor_is_part_of_what_recording_takes(
+    home: Path, mount: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever reads the events gives them to a second process, which writes them: it takes as much."""
+    recorded(home, monkeypatch, slice(0, READS), began_s=BEGAN, seconds=5.0)
+    seconds = iter(range(0, 1000, 2))
+    monkeypatch.setattr("time.process_time", lambda: next(seconds))
+    assert main([*mount, "--output", str(home / "made")]) == 0
+    assert "recording took 0.400 of a processor" in capsys.readouterr().err
