@@ -59,18 +59,20 @@ _Rows = Mapping[str, Column]
 
 
 def threads_at(path: Path, pid: int | None) -> tuple[list[int], str]:
-    """Threads of the process, or of those that use the file system of ``path``; none, and why, in one line.
+    """Threads of the process, or of those that use the file system of ``path``, and in one line what is wrong
+    with them, or why there are none.
 
     Raises PlanError for a process that is not there.
     """
     inferred = "what requests wait for will be inferred"
     if not has_thread_events(tracefs()):
         return [], f"this kernel has no tracepoints of its scheduler: {inferred}"
+    pids = [one for one in pids_using(path) if one != os.getpid()]
     if pid is not None:
         if not (threads := threads_of(pid)):
             raise PlanError(f"--pid {pid}: there is no such process; name the node's")
-        return threads, ""
-    pids = [one for one in pids_using(path) if one != os.getpid()]
+        other = f"process {pid} uses nothing of {path}: where it is not the node, {inferred}; --pid is its"
+        return threads, "" if pid in pids else f"{other} number outside of its container"
     if not pids:
         return [], f"no process uses {path}: {inferred}; name the node's with --pid"
     if len(pids) > MAX_PROCESSES:

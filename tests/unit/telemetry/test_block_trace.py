@@ -1,5 +1,6 @@
 """Requests of a disk from their events, which come in pieces."""
 
+import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.disks import RequestQueue
 from esrally_ebs.machine.tracefs import REQUEST_EVENTS, EventFormat, TracedEvents
+from esrally_ebs.telemetry import block_trace
 from esrally_ebs.telemetry.block_trace import IoMatcher, queues_of
 
 ISSUE, COMPLETE = REQUEST_EVENTS
@@ -171,3 +173,21 @@ def test_a_mount_without_a_disk_is_refused_with_its_kind() -> None:
 def test_a_place_that_is_not_there_is_refused() -> None:
     with pytest.raises(SetupError, match="no such place"):
         queues_of(Path("/nowhere/at/all"))
+
+
+def test_a_process_that_is_hardly_the_node_is_watched_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container the node is process 7, or 1, which outside of it are other ones."""
+    monkeypatch.setattr(block_trace, "has_thread_events", lambda _: True)
+    place = Path("/dev/shm")
+    with (
+        subprocess.Popen(["sleep", "60"], cwd="/") as other,
+        subprocess.Popen(["sleep", "60"], cwd=place) as node,
+    ):
+        try:
+            threads, note = block_trace.threads_at(place, other.pid)
+            assert threads == [other.pid]
+            assert f"process {other.pid} uses nothing of {place}" in note
+            assert block_trace.threads_at(place, node.pid) == ([node.pid], "")
+        finally:
+            other.kill()
+            node.kill()
