@@ -160,14 +160,14 @@ def _followers(ios: dict[str, Column]) -> dict[int, int]:
 def _read_ahead(ios: dict[str, Column]) -> dict[int, int]:
     """Those of ``_followers`` that may be read ahead.
 
-    Where nobody noted what was, no page by itself after another: those are missing one by one, as with a
-    readahead of 4 KiB or MADV_RANDOM, for the kernel reads more than a page ahead.
+    No page by itself after another: those are missing one by one, as with a readahead of 4 KiB or
+    MADV_RANDOM, for the kernel reads more than a page ahead. It marks such pages as read ahead all the same.
     """
     ahead, bytes_ = ios["ahead"], ios["bytes"]
     return {
         before: io
         for before, io in _followers(ios).items()
-        if ahead[io] == 1 or (ahead[io] != 0 and max(bytes_[before], bytes_[io]) > _PAGE_BYTES)
+        if ahead[io] != 0 and max(bytes_[before], bytes_[io]) > _PAGE_BYTES
     }
 
 

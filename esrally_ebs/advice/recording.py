@@ -32,7 +32,9 @@ MAX_UNCOUNTED = 0.05  # of the reads that the volume counted during observed req
 _READS = "emulator.reads"
 IOS = ("at_s", "done_s", "offset", "bytes", "path_s")
 _WAITS = ("thread", "waiter", "slept_s", "woken_s")
-_MIN_WAITED = 0.5  # of the reads that were not ahead; with fewer, the wrong threads were watched
+_MIN_WATCHED = (
+    0.5  # of reads a thread slept for, or one issued that slept for another; else others were watched
+)
 _TICK_S = 1e-6  # more than seconds since the epoch are rounded by
 _OF_LOG = ", has the log both query and fetch, and does nobody else read there"
 LOG_S = 1e-3  # a query log's time and duration are cut to it
@@ -186,9 +188,11 @@ def _columns(ios: pa.Table, *, waits: bool) -> dict[str, Column]:
     columns: dict[str, Column] = {name: ios[name].to_numpy() for name in IOS}
     columns["write"] = pc.equal(ios["op"], "write").to_numpy().astype(np.int64)
     columns["ahead"] = pc.fill_null(pc.cast(ios["ahead"], pa.int64()), -1).to_numpy()
-    slept = pc.is_valid(ios["waiter"]).to_numpy()
-    asked = (columns["write"] == 0) & (columns["ahead"] != 1)
-    if waits and asked.any() and slept[asked].mean() >= _MIN_WAITED:
+    waiters = ios["waiter"].drop_null().unique()
+    # kernels mark all that the page cache reads as read ahead, what is waited for, too
+    watched = pc.or_(pc.is_valid(ios["waiter"]), pc.is_in(ios["thread"], waiters)).to_numpy()
+    reads = columns["write"] == 0
+    if waits and reads.any() and watched[reads].mean() >= _MIN_WATCHED:
         columns |= {name: ios[name].cast("float64").to_numpy() for name in _WAITS}
     return columns
 

@@ -116,6 +116,14 @@ def test_single_pages_that_continue_one_another_are_each_waited_for() -> None:
     assert needed(*times, block=8 * KIB) == [(1, 0), (3, 1)]
 
 
+def test_single_pages_that_the_kernel_marks_as_read_ahead_are_waited_for_too() -> None:
+    """It marks all that the page cache reads, with MADV_RANDOM, too."""
+    of = one_request([1, 2.3, 3.6], [2, 3.3, 4.6], [0, 1, 2], ends_ms=6.5, block=4 * KIB)
+    thread = thread_of(replace(of, ios=of.ios | {"ahead": np.ones(3, int)}))
+    events = np.repeat(np.arange(4), np.diff(thread.first_needed))
+    assert list(zip(events, thread.needed, strict=True)) == [(1, 0), (2, 1), (3, 2)]
+
+
 def seen() -> Recording:
     """One request whose thread slept for its first I/O, and later for one that was read ahead; not for two.
 
@@ -423,17 +431,20 @@ def test_what_few_reads_or_not_all_sleeps_tell_is_not_taken_for_what_requests_wa
     made = logged()
     trace, count = made.telemetry, made.telemetry.num_rows
 
-    def waits_seen(waited: int, **fields: int) -> bool:
+    def waits_seen(waited: int, thread: int = 1, **fields: int) -> bool:
         values = {"waiter": 7, "slept_s": trace["at_s"][0].as_py(), "woken_s": trace["done_s"][0].as_py()}
         told = trace
-        for name, value in values.items():
-            column = pa.array([value] * waited + [None] * (count - waited), TRACE.field(name).type)
-            told = told.set_column(TRACE.names.index(name), TRACE.field(name), column)
+        columns = {name: [value] * waited + [None] * (count - waited) for name, value in values.items()}
+        columns |= {"thread": [thread] * count, "ahead": [True] * count}
+        for name, column in columns.items():
+            field = TRACE.field(name)
+            told = told.set_column(TRACE.names.index(name), field, pa.array(column, field.type))
         note = replace(made.events[0], fields={**made.events[0].fields, **fields})
         return recording(replace(made, telemetry=told, events=(note,))).waits_seen
 
     assert waits_seen(count)
     assert not waits_seen(1)
+    assert waits_seen(1, thread=7)  # who sleeps for some was watched, and has read the others ahead
     assert not waits_seen(count, missed_waits=3)
 
 
