@@ -17,6 +17,7 @@ import numpy.typing as npt
 from esrally_ebs.errors import FormatError, SetupError
 from esrally_ebs.machine.mounts import mounts
 from esrally_ebs.machine.processes import is_root
+from esrally_ebs.units import MIB
 
 Column = npt.NDArray[np.int64]
 _HEAD_WORDS = 4  # of a page, 32 bits each: its time, then its length and flags
@@ -167,8 +168,8 @@ class TracingInstance:
         except OSError as error:
             instance.remove()
             raise SetupError(
-                f"{error.filename or instance.path}: {error.strerror}; is another trace of this name running?"
-                " 'esrally-ebs clean' removes what a killed one left"
+                f"{error.filename or instance.path}: {error.strerror}; a trace needs"
+                f" {buffer_bytes // MIB} MiB of memory a processor, and a kernel that is not locked down"
             ) from error
         return instance
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from shared_python import NOBODY, as_user
 
+from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import tracefs
 
 
@@ -25,3 +26,14 @@ def test_a_user_who_may_not_look_for_an_instance_has_none(
         return "none"
 
     assert as_user(NOBODY, remove) == "none"
+
+
+def test_a_trace_that_cannot_be_made_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asked whether another of this name was running, which has a number of its own."""
+    monkeypatch.setattr(tracefs, "require_tracing", lambda: tmp_path / "gone")
+    with pytest.raises(
+        SetupError, match=r"instances/x: No such file .*; a trace needs 8 MiB of memory a proc"
+    ):
+        tracefs.TracingInstance.create("x", {}, buffer_bytes=8 << 20)
