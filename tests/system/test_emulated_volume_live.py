@@ -24,7 +24,7 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import mount_at
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, run
 from esrally_ebs.model import Volume
-from esrally_ebs.session import manual
+from esrally_ebs.session import clean, manual
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated.control import change, read_state
@@ -226,6 +226,27 @@ def test_volumes_in_use_stay_attached_all_of_them_and_who_uses_them_is_named(
         assert main(["volumes", "down", str(path)]) == 0
     finally:
         manual.down()
+    assert all(mount_at(volume.mount) is None for volume in attached)
+
+
+@pytest.mark.beside
+def test_an_arm_whose_daemon_was_killed_goes_down_with_the_others(
+    arms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.toml"
+    head, _, arm = _PLAN.partition("[[arm]]")
+    path.write_text(f"{head}[[arm]]{arm}[[arm]]{arm.replace('small', 'second')}")
+    attached = manual.up(str(path))
+    try:
+        daemon_of(attached[0]).signal(signal.SIGKILL)
+        with (
+            pytest.raises(OSError, match="Input/output error"),
+            (attached[0].mount / "file").open("w") as file,
+        ):
+            os.fsync(file)
+        assert main(["volumes", "down"]) == 0, capsys.readouterr().err
+    finally:
+        clean.take_down("by-hand-ebs-test-live")
     assert all(mount_at(volume.mount) is None for volume in attached)
 
 
