@@ -165,7 +165,7 @@ def _be_who_called(words: Sequence[str]) -> None:
 
 def _end_in_order(words: Sequence[str]) -> None:
     """Have a command without a reaper remove what it has not finished, whichever signal ends it."""
-    if _command_of(words) in _WITHOUT_ROOT:
+    if _command_of(words) in _AS_ROOT | _WITHOUT_ROOT:
         end_as_by_interrupt()
 
 

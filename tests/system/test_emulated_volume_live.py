@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import mount_at
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, run
+from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import Volume
 from esrally_ebs.session import clean, manual
 from esrally_ebs.store import running
@@ -248,6 +250,22 @@ def test_an_arm_whose_daemon_was_killed_goes_down_with_the_others(
     finally:
         clean.take_down("by-hand-ebs-test-live")
     assert all(mount_at(volume.mount) is None for volume in attached)
+
+
+@pytest.mark.beside
+def test_a_command_that_is_told_to_end_while_it_attaches_leaves_nothing(arms: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    head, _, arm = _PLAN.partition("[[arm]]")
+    path.write_text(f"{head}[[arm]]{arm}[[arm]]{arm.replace('small', 'second')}")
+    words = [sys.executable, "-m", "esrally_ebs", "volumes", "up", path]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as command:
+        first = run_dir() / "by-hand-ebs-test-live" / "small" / "mnt"
+        assert SYSTEM_CLOCK.wait_until(lambda: mount_at(first) is not None, limit_s=60, poll_s=0.01)
+        command.send_signal(signal.SIGTERM)
+        _, said = command.communicate(timeout=60)
+    remained = leftovers()
+    clean.take_down("by-hand-ebs-test-live")
+    assert (command.returncode, said, remained) == (130, "esrally-ebs: cancelled\n", ())
 
 
 @pytest.mark.beside
