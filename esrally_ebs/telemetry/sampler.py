@@ -4,9 +4,10 @@ From each second's rows come its events, too: a limiter begins or ends to hold a
 return; between two of them nothing is reported twice.
 """
 
+import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +40,8 @@ Arms = Sequence[tuple[Volume, Node | None]]
 HOLDS_BACK = 0.01
 _WAITS = ("emulator.waited_s.", "ebs.exceeded_s.")
 _CREDITS = "emulator.credits"
-_BURST = "emulator.capacities.iops"  # one second at burst speed, in operations
+# One second at burst speed, of each of striped volumes: of those that burst in operations, else in bytes.
+_BURSTS = [re.compile(rf"emulator\.capacities\.(\d+-)?{limit}") for limit in ("iops", "throughput")]
 
 
 class Sampler:
@@ -203,7 +205,7 @@ def _look(name: str, arm: _Arm, points: list[TelemetryPoint]) -> Iterator[Event]
         if point.metric.startswith(_WAITS):
             yield from _limiter(name, arm, point)
         elif point.metric == _CREDITS:
-            yield from _credits(name, arm, point, values.get(_BURST, 0.0))
+            yield from _credits(name, arm, point, _burst(values))
 
 
 def _limiter(name: str, arm: _Arm, point: TelemetryPoint) -> Iterator[Event]:
@@ -223,12 +225,19 @@ def _limiter(name: str, arm: _Arm, point: TelemetryPoint) -> Iterator[Event]:
         yield Event(at_s=before[0], kind="limiter-end", arm=name, fields=fields)
 
 
+def _burst(values: Mapping[str, float]) -> float:
+    seconds = (
+        sum(value for metric, value in values.items() if second.fullmatch(metric)) for second in _BURSTS
+    )
+    return next(filter(None, seconds), 0.0)
+
+
 def _credits(name: str, arm: _Arm, point: TelemetryPoint, burst: float) -> Iterator[Event]:
     """Exhausted at none left; recovered with enough for a second of burst."""
     if arm.out_since is None and point.value <= 0:
         arm.out_since = point.at_s
         yield Event(at_s=point.at_s, kind="credits-exhausted", arm=name, fields={"credits": point.value})
-    elif arm.out_since is not None and point.value > max(burst, 0.0):
+    elif arm.out_since is not None and point.value > burst:
         fields = {"credits": point.value, "seconds": point.at_s - arm.out_since}
         arm.out_since = None
         yield Event(at_s=point.at_s, kind="credits-recovered", arm=name, fields=fields)

@@ -1,6 +1,7 @@
 """Which seconds become events: limiters that begin and end to hold an arm back, credits that run out."""
 
 import itertools
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -12,14 +13,16 @@ from esrally_ebs.telemetry.sampler import Watch
 WAITED = "emulator.waited_s.throughput"
 
 
-def events_of(metric: str, values: list[float], *, burst: float = 3000.0) -> list[Event]:
+def events_of(
+    metric: str, values: list[float], *, arm: str = "gp2", capacities: Mapping[str, float] = {"iops": 3000.0}
+) -> list[Event]:
     watch = Watch()
     events = []
     for second, value in enumerate(values):
-        pair = {metric: value, "emulator.capacities.iops": burst}
+        state = {metric: value, **{f"emulator.capacities.{name}": held for name, held in capacities.items()}}
         points = [
-            TelemetryPoint(arm="gp2", device="", at_s=100.0 + second, metric=name, value=number, unit="")
-            for name, number in pair.items()
+            TelemetryPoint(arm=arm, device="", at_s=100.0 + second, metric=name, value=number, unit="")
+            for name, number in state.items()
         ]
         events += watch.look(points)
     return events
@@ -57,10 +60,20 @@ def test_nothing_is_said_of_what_does_not_hold_back(values: list[float]) -> None
     assert events_of(WAITED, values) == []
 
 
-def test_credits_run_out_once_and_are_back_with_enough_for_a_second_of_burst() -> None:
-    exhausted, recovered = events_of(
-        "emulator.credits", [2000.0, 0.0, -10.0, 500.0, 3000.0, 3001.0, 9000.0], burst=3000.0
-    )
+@pytest.mark.parametrize(
+    "capacities",
+    [
+        {"iops": 3000.0, "throughput": 100.0, "instance-iops": 9000.0},  # gp2
+        {"throughput": 3000.0, "instance-throughput": 9000.0},  # st1, sc1
+        {"read-iops": 100.0, "client-throughput": 9000.0, "throughput": 3000.0},  # EFS
+        {"1-iops": 1500.0, "1-throughput": 100.0, "2-iops": 1500.0, "2-throughput": 100.0},  # striped
+    ],
+)
+def test_credits_run_out_once_and_are_back_with_enough_for_a_second_of_burst(
+    capacities: dict[str, float],
+) -> None:
+    values = [2000.0, 0.0, -10.0, 500.0, 3000.0, 3001.0, 9000.0]
+    exhausted, recovered = events_of("emulator.credits", values, capacities=capacities)
 
     assert (exhausted.kind, exhausted.at_s) == ("credits-exhausted", 101.0)
     assert (recovered.kind, recovered.at_s) == ("credits-recovered", 105.0)
