@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 _HDD_CREDIT_MIB_PER_GIB = 1024  # a full bucket of credits is one scan of the whole volume
+# Rules of what an instance reaches otherwise than by EBS: its own disks, and file systems by its network.
+_NOT_BY_EBS = ("local", "efs")
 _DISK_BUCKET_S = 0.01  # a disk of the instance works, it does not save up: enough for a queue of I/Os
 
 
@@ -144,6 +146,8 @@ def model_for(spec: VolumeSpec) -> Model:
     constants = generation.constants
     _check_size(spec, constants)
     merge_over = constants.get("merge_over_kib")
+    of_instance = shrunk(instance_limits(spec), spec.time_scale)  # refuses an instance that is not known
+    by_ebs = generation.rule not in _NOT_BY_EBS
     return Model(
         name=spec.name,
         limits=shrunk(_RULES[generation.rule](spec, constants), spec.time_scale),
@@ -154,8 +158,8 @@ def model_for(spec: VolumeSpec) -> Model:
         ),
         read=_read(spec, constants).slowed(spec.read_latency),
         write=_write(spec, constants),
-        instance=spec.instance or "",
-        instance_limits=() if generation.rule == "local" else shrunk(instance_limits(spec), spec.time_scale),
+        instance=spec.instance or "" if by_ebs else "",
+        instance_limits=of_instance if by_ebs else (),
         stripes=spec.stripes,
         chunk_bytes=spec.chunk_bytes if spec.stripes > 1 else 0,
         untouched_iops=constants.get("untouched_iops"),
@@ -226,7 +230,7 @@ def _write(spec: VolumeSpec, constants: Constants) -> Service:
 
 
 def instance_limits(spec: VolumeSpec) -> tuple[Limit, ...]:
-    """What the spec's instance lets through to all its volumes together; none without an instance.
+    """What the spec's instance lets through to all its EBS volumes together; none without an instance.
 
     An instance whose baseline is below its maximum reaches the maximum for 30 minutes; how its credits come
     back is not published, and taken to be as gp2's do: at the baseline.

@@ -123,13 +123,14 @@ class VolumeJob:
 
 
 def simulated_volumes(specs: Sequence[VolumeSpec], *, seed: int = 1) -> list[SimulatedVolume]:
-    """A volume for each spec; those that name the same instance share it, and its clock."""
+    """A volume for each spec; those that the same instance limits share it, and its clock."""
     instances: dict[str, SimulatedInstance] = {}
     volumes = []
     for spec in specs:
-        volume = SimulatedVolume(spec, seed=seed, instance=instances.get(spec.instance or ""))
-        if spec.instance is not None:
-            instances.setdefault(spec.instance, volume.instance)
+        name = model_for(spec).instance
+        volume = SimulatedVolume(spec, seed=seed, instance=instances.get(name))
+        if name:
+            instances.setdefault(name, volume.instance)
         volumes.append(volume)
     return volumes
 

@@ -246,6 +246,23 @@ def test_an_instance_holds_back_its_volumes_together() -> None:
     assert waited["instance-throughput"] > 0
 
 
+@pytest.mark.parametrize("beside", ["instance-store", "efs"])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_instances_limits_are_those_of_its_ebs_volumes_whichever_arm_is_first(
+    beside: str, first: bool
+) -> None:
+    # an i3.large moves 53.125 MB/s to and from EBS; its own disk and EFS are not reached that way
+    specs = [replace(GP3, instance="i3.large"), replace(GP3, name="b", type=beside, instance="i3.large")]
+    volumes = simulated_volumes(specs if first else specs[::-1])
+    of = job(rw="randread", bs=256 * KIB, engine="libaio", iodepth=16, ramp_time=2, runtime=2, size=GIB)
+    ebs, other = (
+        parse_fio(volume.run(of), "simulated")[0].bandwidth_bytes_per_s
+        for volume in sorted(volumes, key=lambda volume: specs.index(volume.spec))
+    )
+    assert ebs == pytest.approx(53.125e6, rel=0.03)
+    assert other > 2 * ebs
+
+
 def test_arms_of_one_instance_share_its_clock() -> None:
     spec = replace(GP3, instance="m5.large")
     one, other, apart = simulated_volumes(
