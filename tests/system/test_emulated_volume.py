@@ -274,6 +274,19 @@ def test_a_full_backing_store_is_an_error_and_nothing_hangs(arms: Path, tmp_path
 
 
 @pytest.mark.beside
+def test_where_an_image_has_no_room_from_the_start_the_place_is_named(
+    arms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_ROOM_BYTES", 2**60)  # memory is short
+    with in_memory(tmp_path / "small", "size=3m") as small:
+        monkeypatch.setenv("ESRALLY_EBS_HOME", str(small))
+        with pytest.raises(SetupError, match=rf"^{small}/backing/.*: 3.0 MiB are free there, too little"):
+            volumes.attach(spec_of(), arms / "a")
+        assert list(small.iterdir()) == []
+    assert list(arms.iterdir()) == []
+
+
+@pytest.mark.beside
 def test_an_attach_that_fails_leaves_nothing(arms: Path, tmp_path: Path) -> None:
     image = tmp_path / "not-a-file-system"
     image.write_bytes(b"\0" * MIB)

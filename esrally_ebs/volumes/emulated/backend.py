@@ -42,6 +42,7 @@ _FILE_SYSTEMS = Path("/proc/filesystems")  # that the kernel has
 _WITHOUT_MOUNTS = 'n=$1; shift; while [ "$n" -gt 0 ]; do umount --lazy "$1"; shift; n=$((n - 1)); done; "$@"'
 
 _ROOM_BYTES = 4 * GIB  # free memory that makes tmpfs the better place for an image
+_LEAST_BYTES = 16 * MIB  # for an image without data: XFS of 64 TiB takes 8 MiB, the file of the calibration 4
 # What one daemon was measured to carry, of I/Os of 16 and of 256 KiB: see benchmarks/emulator.py.
 _CARRIED = (("operations", 50_000.0, 1, "IOPS"), ("bytes", 2000.0 * MIB, MIB, "MiB/s"))
 _QUICK_S = 30.0
@@ -203,7 +204,15 @@ def _check_machine() -> None:
 def _default_image(directory: Path) -> Path:
     memory, disk = image_roots()
     free = min(shutil.disk_usage(memory.parent).free, psutil.virtual_memory().available)
-    return image_of(memory if free >= _ROOM_BYTES else disk, directory)
+    if free >= _ROOM_BYTES:
+        return image_of(memory, directory)
+    free = shutil.disk_usage(next(folder for folder in disk.parents if folder.exists())).free
+    if free < _LEAST_BYTES:
+        raise SetupError(
+            f"{disk}: {format_bytes(free)} are free there, too little for a volume's image, and less than"
+            f" {format_bytes(_ROOM_BYTES)} of memory; free either, or set ESRALLY_EBS_HOME to a larger disk"
+        )
+    return image_of(disk, directory)
 
 
 def _make_image(image: Path, size_bytes: int) -> None:
