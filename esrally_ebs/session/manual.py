@@ -211,7 +211,7 @@ def _control_of(name: str) -> Path:
 
 
 def _attached_as(name: str, otherwise: str) -> Volume:
-    arms = [volume for volume in attached() if name in (volume.spec.name, str(volume.mount))]
+    arms = [volume for volume in attached() if name == volume.spec.name or Path(name) == volume.mount]
     if not arms:
         raise PlanError(f"arm {name}: not attached; 'esrally-ebs volumes list' shows the arms that are")
     if len(arms) > 1:

@@ -189,10 +189,11 @@ def test_limiters_are_shown_and_set_from_the_command_line(
     arms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "plan.toml").write_text(_PLAN)
-    manual.up(str(tmp_path / "plan.toml"))
+    (volume,) = manual.up(str(tmp_path / "plan.toml"))
     try:
-        assert main(["volumes", "show", "small"]) == 0
-        assert "50.0%" in capsys.readouterr().out
+        for name in ("small", f"{volume.mount}/"):  # as a shell completes it
+            assert main(["volumes", "show", name]) == 0
+            assert "50.0%" in capsys.readouterr().out
         assert main(["volumes", "set", "small", "--credits", "0", "--time-scale", "100"]) == 0
         shown = capsys.readouterr().out
         assert "54,000" in shown

@@ -66,8 +66,8 @@ def change(control: Path, **settings: bool | float | Sequence[Any] | None) -> Li
     I/O in the order in which they come, and no limits; None to end it. ``read_latency``: how many times as
     long as the volume's own the service times of reads are, 1.0 to end it. ``overhead``: what the path itself
     costs, taken off every wait: of an I/O alone and of one beside others, of reads and of writes, seconds and
-    seconds per byte. ``trace`` (bool): keep, or no longer keep, every I/O for ``save_trace``. Raises
-    SetupError when the daemon refuses or does not answer.
+    seconds per byte. ``trace`` (bool): keep, or no longer keep, every I/O for ``save_trace`` but those of an
+    unlimited volume. Raises SetupError when the daemon refuses or does not answer.
     """
     return _ask(control, {"command": "set", **settings})
 
