@@ -4,6 +4,7 @@ import asyncio
 import copy
 import hashlib
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,7 +58,7 @@ class TrackIndexing:
         parts = (*parts, *track.composable_templates, *track.component_templates)
         given = track.challenges[0].parameters
         code = hashlib.sha256()
-        for path in filter(Path.is_file, sorted(Path(track.root).rglob("*.py"))):  # an editor's lock is none
+        for path in _code(Path(track.root)):
             code.update(path.read_bytes())
         return {
             "tasks": [[each.clients, *map(repr, each)] for each in track.challenges[0].schedule],
@@ -166,6 +167,14 @@ class TrackIndexing:
             0,
         )
         await run.run()
+
+
+def _code(root: Path) -> list[Path]:
+    """The track's own code, and that of packages beside it that it has imported, as elastic/logs does."""
+    packages = {Path(path) for each in list(sys.modules.values()) for path in getattr(each, "__path__", ())}
+    beside = sorted(package for package in packages - {root} if package.parent == root.parent)
+    files = (path for folder in (root, *beside) for path in sorted(folder.rglob("*.py")))
+    return list(filter(Path.is_file, files))  # an editor's lock is none
 
 
 class _NoSamples:

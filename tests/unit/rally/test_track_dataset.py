@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -64,6 +65,28 @@ def test_a_dataset_is_another_when_a_task_a_mapping_the_documents_or_the_code_is
         (folder / name).write_text(text.replace(old, new))
         shapes.append(shape(folder, cfg))
     assert len(set(shapes)) == 7
+
+
+def test_a_dataset_is_another_when_code_beside_the_track_that_it_imports_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    monkeypatch.setenv("RALLY_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which Rally puts tmp_path before
+    for name in ("places", "shared_by_tracks", "other_track"):
+        (tmp_path / name).mkdir()
+    user_tracks.places(tmp_path / "places")
+    own = tmp_path / "places" / "track.py"
+    own.write_text(f"from shared_by_tracks.made import KIND\n{own.read_text()}")
+    (tmp_path / "shared_by_tracks" / "made.py").write_text("KIND = 1\n")
+    read_track(cfg, tmp_path / "places")
+    loader.load_track_plugins(cfg, "places")
+    shapes = [shape(tmp_path / "places", cfg)]
+    (tmp_path / "other_track" / "track.py").write_text("")
+    shapes.append(shape(tmp_path / "places", cfg))
+    assert len(set(shapes)) == 1
+    (tmp_path / "shared_by_tracks" / "made.py").write_text("KIND = 2\n")
+    assert shape(tmp_path / "places", cfg) not in shapes
 
 
 def test_a_dataset_is_another_when_other_tasks_run_beside_one_another(tmp_path: Path) -> None:
