@@ -38,7 +38,14 @@ from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tas
 from esrally_ebs.rally.request_source import require_requests
 from esrally_ebs.rally.sample_recorder import line_writer
 from esrally_ebs.rally.schedule import SEARCH_TAG, divide, expand, has_writes, loads, settled, untold
-from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
+from esrally_ebs.rally.settings import (
+    PLAIN,
+    RaceSettings,
+    race_settings,
+    require_own_nodes,
+    updated,
+    use_nodes,
+)
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps, RaceNodes, objects_of
 from esrally_ebs.units import one_line
@@ -157,6 +164,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         challenge = track.selected_challenge_or_default
         challenge.schedule = list(filter(list, challenge.schedule))  # --exclude-tasks leaves empty elements
         if starts:
+            require_own_nodes(self.cfg)
             require_raceable(self.cfg, track)
         building, searches = divide(challenge.schedule)
         settings = replace(settings, plan=settled(settings.plan, track, building, searches))

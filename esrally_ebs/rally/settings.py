@@ -22,6 +22,7 @@ PLAIN = "ebs.plain"  # set in Rally's section "driver" of a race against nodes t
 _CLIENT_TIMEOUT_S = 60
 # Rally names from-sources by itself when no pipeline and no version was given; None: not in race control.
 _OURS = (None, "", "from-sources")
+_OF_RALLYS_NODES = {"car.plugins": "--elasticsearch-plugins", "runtime.jdk": "--runtime-jdk"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,25 @@ def race_settings(cfg: Any, plan_of_track: str = "", *, of_track: bool = True) -
         race_id=str(cfg.opts("system", "race.id", mandatory=False, default_value="")),
         test_mode=test_mode,
     )
+
+
+def require_own_nodes(cfg: Any) -> None:
+    """Raise PlanError where the user asks for other nodes than those that the pack starts."""
+    hosts = cfg.opts("client", "hosts", mandatory=False)
+    # Rally names one itself where the user names none
+    rallys = f"127.0.0.1:{cfg.opts('provisioning', 'node.http.port', mandatory=False)}"
+    if hosts and hosts.argvalue != rallys:
+        raise PlanError(
+            f"--target-hosts {hosts.argvalue}: the pack starts the nodes of this race; leave it out, or race "
+            "nodes of your own with --pipeline=benchmark-only"
+        )
+    for key, flag in _OF_RALLYS_NODES.items():
+        if value := cfg.opts("mechanic", key, mandatory=False):
+            value = ",".join(value) if isinstance(value, list) else value
+            raise PlanError(
+                f"{flag} {value}: is of nodes that Rally installs, and those of this race are containers; "
+                "leave it out, and name an image that has it by ES_IMAGE"
+            )
 
 
 def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from esrally import config
+from esrally import config, racecontrol
 from esrally import track as rally_track
 from esrally.track import loader
+from esrally.utils import opts
 from rally_configuration import configuration, read_track
 
+from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.rally import processor
 from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
@@ -49,6 +51,46 @@ def test_the_other_processes_of_a_plain_race_leave_the_schedule_alone_too(tmp_pa
 def test_a_pipeline_that_was_asked_for_is_rallys_own(tmp_path: Path, pipeline: str, managed: bool) -> None:
     # Rally itself says from-sources when neither a pipeline nor a version was given
     assert race_settings(configuration(tmp_path, pipeline=pipeline)).managed is managed
+
+
+def raced_by_rally(cfg: Any, hosts: str) -> Any:  # noqa: ANN401 - Rally's
+    """The configuration as Rally's race control has it, with these hosts of the user's."""
+    cfg.add(config.Scope.applicationOverride, "client", "hosts", opts.TargetHosts(hosts))
+    cfg.add(config.Scope.application, "provisioning", "node.http.port", 39200)
+    racecontrol.set_default_hosts(cfg, port=39200)
+    return cfg
+
+
+@pytest.mark.parametrize(
+    ("hosts", "key", "value", "line"),
+    [
+        (
+            "10.0.0.5:9200",
+            "car.plugins",
+            [],
+            "--target-hosts 10.0.0.5:9200: .* with --pipeline=benchmark-only",
+        ),
+        ("", "car.plugins", ["analysis-icu"], "--elasticsearch-plugins analysis-icu: .* by ES_IMAGE"),
+        ("", "runtime.jdk", "21", "--runtime-jdk 21: .* by ES_IMAGE"),
+    ],
+)
+def test_other_nodes_than_those_that_the_pack_starts_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: str, key: str, value: object, line: str
+) -> None:
+    monkeypatch.setattr(processor.Pack, "_start", lambda *_: None)
+    cfg = raced_by_rally(configuration(tmp_path, pipeline="from-sources"), hosts)
+    cfg.add(config.Scope.applicationOverride, "mechanic", key, value)
+    with pytest.raises(PlanError, match=f"^{line}"):
+        loader.load_track(cfg)
+
+
+def test_a_host_that_rally_names_by_itself_is_none_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(processor.Pack, "_start", lambda *given: started.append(given))
+    loader.load_track(raced_by_rally(configuration(tmp_path, pipeline="from-sources"), ""))
+    assert started
 
 
 @pytest.mark.parametrize(
