@@ -47,13 +47,14 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     """Checks in the order of their weight; a check that finds nothing to look at is left out.
 
     Files of samples, hits, documents beside writes, segments, versions, volume settings, numbers of requests,
-    failed requests, times that are none, coldness, what cold requests read, tasks that read nothing, and
-    lateness of emulated volumes. Of a session that was ``cut``, hits and requests of the round in which it
-    was do not count, nor those of a first round by itself, which may be a part of one.
+    failed requests, times that are none, coldness, cold searches of several clients, what cold requests read,
+    tasks that read nothing, and lateness of emulated volumes. Of a session that was ``cut``, hits and
+    requests of the round in which it was do not count, nor those of a first round by itself, which may be a
+    part of one.
     """
     # Each arm is asked as often as it takes, so not the same queries of a mix.
     seeks_knee = session.plan.design.knee is not None
-    looked_at = ["task", "arm", "round", "iteration", "success", "hits", "resident_before"]
+    looked_at = ["task", "arm", "round", "iteration", "success", "hits", "resident_before", "client"]
     measured = session.samples.select(looked_at).filter(is_measured(session.samples))
     whole = measured
     if cut:
@@ -75,6 +76,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
         _failed(measured, session.arm_names, seeks_knee=seeks_knee),
         _times(session.samples),
         _cold(session, measured),
+        _clients(session, measured),
         _reach(session, {key: by_round for key, by_round in profiles.items() if key[0] not in unread}),
         _unread(unread),
         _lateness(session),
@@ -305,6 +307,23 @@ def _cold(session: Session, measured: pa.Table) -> Check | None:
         f"at most {worst:.2%} of the index was in the page cache before a cold request ({bound:.2%} allowed)"
     )
     return Check(name="cold", ok=worst <= bound, value=f"{worst:.2%}", text=text)
+
+
+def _clients(session: Session, measured: pa.Table) -> Check | None:
+    """Said of cold searches by several clients at once, each of which evicts what the others are reading."""
+    counted = measured.group_by("task", use_threads=False).aggregate([("client", "count_distinct")])
+    tasks = [row["task"] for row in counted.to_pylist() if row["client_count_distinct"] > 1]
+    if not tasks or not is_cold(session):
+        return None
+    return Check(
+        name="clients",
+        ok=False,
+        value=str(len(tasks)),
+        text=f"{_first(tasks)}: asked cold by several clients, each of which evicts the index while others "
+        "read it, so the longer a request takes, the more of it is read again",
+        severity=Severity.WARN,
+        mend="take one client for it, or cache:warm",
+    )
 
 
 def _reach(session: Session, profiles: Profiles) -> Check | None:

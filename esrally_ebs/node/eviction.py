@@ -133,7 +133,7 @@ def make_cold(
     raise MeasurementError(
         f"{warmest.data_dir}: {last.resident_after:.1%} of {format_bytes(last.bytes)} still in the page cache"
         f" after {retries + 1} evictions ({max_resident:.1%} allowed); end whatever else reads the index of "
-        f"{warmest.container}, or use cache:warm"
+        f"{warmest.container} (other clients of a search do, too), or use cache:warm"
     )
 
 

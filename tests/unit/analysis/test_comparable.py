@@ -94,6 +94,19 @@ def test_samples_that_cannot_be_compared_are_named(other: list[dict[str, object]
     assert failing(session(samples)) == [name]
 
 
+@pytest.mark.parametrize(
+    ("mode", "clients", "warned"), [("cold", 2, True), ("cold", 1, False), ("warm", 2, False)]
+)
+def test_cold_clients_that_evict_what_others_read_are_said(mode: str, clients: int, warned: bool) -> None:
+    samples = table(*(row(arm=arm, client=number) for arm in "ab" for number in range(clients)))
+    checks = check_comparable(session(samples, plan=small_plan(cache={"mode": mode})))
+    (check,) = [check for check in checks if not check.ok] or [None]
+    assert (check is not None) is warned
+    if check:
+        assert check.text.startswith("t: asked cold by several clients")
+        assert not check.forbids
+
+
 def test_an_arm_that_was_sent_no_request_at_all_is_named() -> None:
     (check,) = [check for check in check_comparable(session(table(row()))) if not check.ok]
     assert check.text == "t: unequal numbers of requests: a 1, b 0"
