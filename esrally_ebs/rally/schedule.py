@@ -39,7 +39,8 @@ _WRITE = "bulk"
 _READING = re.compile(
     r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval)\b"
 )
-_QUERY = ("body", "query", "queries", "requests", "request-params")  # parameters that say what is asked
+# parameters that say what is asked
+_QUERY = ("body", "query", "queries", "requests", "request-params", "path", "pages", "results-per-page")
 FIO = "fio-baseline"
 BRING_BACK = "bring-back"
 START = "start-nodes"

@@ -169,6 +169,19 @@ def test_a_query_is_recorded_by_a_hash_that_tells_it_from_others() -> None:
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "values"),
+    [("raw-request", "path", ("/i/_search?q=a", "/i/_search?q=b")), ("scroll-search", "pages", (2, 20))],
+)
+def test_a_path_or_a_number_of_pages_tells_a_query_from_others_too(
+    kind: str, key: str, values: tuple[object, object]
+) -> None:
+    asked = [task(name, kind) for name in "pq"]
+    for each, value in zip(asked, values, strict=True):
+        each.operation.params = {"body": {}, "path": "/i/_search", key: value}
+    assert len({load["query"] for load in loads(asked).values()}) == 2
+
+
 def test_a_search_that_is_left_alone_in_its_element_is_one_as_any_other() -> None:
     assert nodes([parallel(task("q"))]) == nodes([parallel(task("q"))], **ONE) == "one"
     made = expand([parallel(task("q"))], plan())
