@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from esrally import exceptions
 from esrally import track as rally_track
@@ -125,6 +126,8 @@ class TrackIndexing:
         use_nodes(self.cfg, {"default": node})
         with self._one_line("indexing"), _registered(self.cfg, self.track.name):
             for element in self.track.challenges[0].schedule:
+                for task in element:
+                    _require_able(task, node)
                 places = [(task, number) for task in element for number in range(task.clients)]
                 # a parallel element may have fewer clients, which then go on with further tasks
                 for first in range(0, len(places), element.clients):
@@ -167,6 +170,26 @@ class TrackIndexing:
             0,
         )
         await run.run()
+
+
+def _require_able(task: Any, node: Node) -> None:
+    """Raise PlanError for a task that waits for replicas that one node cannot have; Rally would not end."""
+    params = task.operation.params
+    wanted = str((params.get("request-params") or {}).get("wait_for_status"))
+    if task.operation.type != "cluster-health" or wanted.lower() != "green":
+        return
+    index = quote(str(params.get("index") or "_all"), safe="")
+    settled = "wait_for_events=languid&wait_for_no_initializing_shards=true&timeout=20s"
+    try:
+        health = api.get(node.port, f"/_cluster/health/{index}?{settled}", timeout_s=30.0)
+    except SetupError:  # of an index that is not there yet; the task says what it waits for
+        return
+    if health["status"] == "yellow" and health["number_of_nodes"] == 1:
+        raise PlanError(
+            f"task {task.name}: waits for status green, and {health['unassigned_shards']} replicas need "
+            "another node; give indices none, by the track's parameter if it has one (number_of_replicas:0), "
+            "or set node.count"
+        )
 
 
 def _code(root: Path) -> list[Path]:

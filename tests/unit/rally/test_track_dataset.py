@@ -308,6 +308,36 @@ def test_policies_that_a_track_makes_end_with_its_indexing(tmp_path: Path) -> No
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
 @pytest.mark.usefixtures("no_runners")
+def test_replicas_that_one_node_cannot_have_are_not_waited_for(tmp_path: Path) -> None:
+    class Yellow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            health = {
+                "status": "yellow",
+                "number_of_nodes": 1,
+                "unassigned_shards": 3,
+                "relocating_shards": 0,
+            }
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("X-Elastic-Product", "Elasticsearch")
+            self.end_headers()
+            self.wfile.write(json.dumps(health).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is printed."""
+
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    waits = {"operation-type": "cluster-health", "request-params": {"wait_for_status": "green"}}
+    source = tasks_of(cfg, tmp_path, {"name": "green", "operation": {**waits, "retry-until-success": True}})
+    with (
+        serving(Yellow) as port,
+        pytest.raises(PlanError, match="task green: waits for status green, and 3 replicas need"),
+    ):
+        source.build(replace(NOBODY, port=port))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
 def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
     source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "sleep", "duration": 60}})
