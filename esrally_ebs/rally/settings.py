@@ -78,6 +78,9 @@ def require_own_nodes(cfg: Any) -> None:
             f"--target-hosts {hosts.argvalue}: the pack starts the nodes of this race; leave it out, or race "
             "nodes of your own with --pipeline=benchmark-only"
         )
+    options = cfg.opts("client", "options", mandatory=False)
+    if options and any(each.get("use_ssl") for each in options.all_client_options.values()):
+        raise PlanError("--client-options use_ssl: the nodes of this race speak plain HTTP; leave it out")
     for key, flag in _OF_RALLYS_NODES.items():
         if value := cfg.opts("mechanic", key, mandatory=False):
             value = ",".join(value) if isinstance(value, list) else value

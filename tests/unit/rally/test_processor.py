@@ -70,6 +70,7 @@ def raced_by_rally(cfg: Any, hosts: str) -> Any:  # noqa: ANN401 - Rally's
             [],
             "--target-hosts 10.0.0.5:9200: .* with --pipeline=benchmark-only",
         ),
+        ("", "options", opts.ClientOptions("use_ssl:true"), "--client-options use_ssl: .* plain HTTP"),
         ("", "car.plugins", ["analysis-icu"], "--elasticsearch-plugins analysis-icu: .* by ES_IMAGE"),
         ("", "runtime.jdk", "21", "--runtime-jdk 21: .* by ES_IMAGE"),
     ],
@@ -79,7 +80,8 @@ def test_other_nodes_than_those_that_the_pack_starts_are_refused(
 ) -> None:
     monkeypatch.setattr(processor.Pack, "_start", lambda *_: None)
     cfg = raced_by_rally(configuration(tmp_path, pipeline="from-sources"), hosts)
-    cfg.add(config.Scope.applicationOverride, "mechanic", key, value)
+    section = "client" if key == "options" else "mechanic"
+    cfg.add(config.Scope.applicationOverride, section, key, value)
     with pytest.raises(PlanError, match=f"^{line}"):
         loader.load_track(cfg)
 
