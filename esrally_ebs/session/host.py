@@ -295,6 +295,7 @@ def main() -> int:
     be_called("ebs-host")
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what tools print there is no answer
+        answers.write(b"\n")  # what the login printed may end without one
         left = serve(sys.stdin.fileno(), answers)
     return SetupError.exit_code if left else 0
 

@@ -41,7 +41,6 @@ _OPTIONS = {  # nobody answers questions; a connection without a network is noti
 }
 _MAX_ANSWER_BYTES = 1 << 26  # of an answer
 _MAX_TEXT_BYTES = 1 << 16  # of a greeting, or what ssh said last
-_GREETINGS = 100  # lines that a shell may print before the helper's first
 _GREETS_S = 60.0  # from a login to a helper, or to a way to a node
 _LEAVES_S = 45.0  # to take down all that it has
 _NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # reading other JSON
@@ -171,12 +170,10 @@ class HostClient(Asking):
 
     def _greet(self, greets_s: float) -> None:
         """Find the helper's first line below what shells and banners print, and compare versions."""
-        began = time.monotonic()
+        began, printed = time.monotonic(), b""
         with self._killed_after(greets_s):
-            for _ in range(_GREETINGS):
-                line = self._answers.readline(_MAX_TEXT_BYTES)
-                if not line:
-                    break
+            while line := self._answers.readline(_MAX_TEXT_BYTES):
+                printed = (printed + line)[-_MAX_TEXT_BYTES:]
                 with suppress(*_NO_ANSWER):
                     greeting = json.loads(line)
                     version = greeting["esrally_ebs"]
@@ -187,12 +184,13 @@ class HostClient(Asking):
                         f"host {self._host.name}: has esrally_ebs {version}, the coordinator "
                         f"{esrally_ebs.__version__}; install that one there"
                     )
-        if time.monotonic() - began >= greets_s:
+        is_late = time.monotonic() - began >= greets_s
+        said = last_said(self._process, self._errors, printed)
+        if is_late:
             raise SetupError(
-                f"host {self._host.name}: no helper by ssh {self._host.ssh} within {greets_s:.0f} s; see "
-                "that a login there waits for nothing"
+                f"host {self._host.name}: no helper by ssh {self._host.ssh} within {greets_s:.0f} s ({said});"
+                " see that a login there waits for nothing"
             )
-        said = last_said(self._process, self._errors)
         raise SetupError(
             f"host {self._host.name}: no helper by ssh {self._host.ssh}: {said}; see that ssh gets in"
             f" unasked, and that esrally_ebs {esrally_ebs.__version__} is there ({PYTHON})"
@@ -338,13 +336,14 @@ class Forward:
         self._errors.close()
 
 
-def last_said(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
-    """What ssh, or what it started, said last."""
+def last_said(process: subprocess.Popen[bytes], errors: IO[bytes], printed: bytes = b"") -> str:
+    """What ssh, or what it started, said last, below what a login ``printed``: some refuse in such lines."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(BEAT_S)
     file = errors.fileno()  # its offset is ssh's, which may still write there
     last = os.pread(file, _MAX_TEXT_BYTES, max(0, os.fstat(file).st_size - _MAX_TEXT_BYTES))
-    return last_lines(last.decode(errors="replace"))
+    said = [last_lines(text.decode(errors="replace")) for text in (printed, last) if text.strip()]
+    return " | ".join(said) or "no output"
 
 
 _LEFT: TypeAdapter[list[str] | None] = TypeAdapter(list[str] | None)
