@@ -26,6 +26,7 @@ from esrally_ebs import node as nodes
 from esrally_ebs.checks import arms as arm_checks
 from esrally_ebs.checks import preflight
 from esrally_ebs.errors import EbsError, PlanError, SetupError
+from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.private import private_directory
 from esrally_ebs.machine.processes import be_called
 from esrally_ebs.machine.resources import home
@@ -46,7 +47,7 @@ from esrally_ebs.volumes.backends import check_mounts
 from esrally_ebs.volumes.emulated.control import read_state
 
 OPERATIONS = (
-    *("now", "facts", "held", "preflight", "begin_here", "attach", "look", "run_job"),
+    *("now", "facts", "boot_id", "held", "preflight", "begin_here", "attach", "look", "run_job"),
     *("image", "engine_facts", "has", "receive", "place", "calibrate", "start_nodes", "stop_nodes"),
     *("transport_ports", "hashes", "evict", "round_trip_s", "counters", "sample", "pauses", "cause"),
     *("restarted", "remove_nodes"),
@@ -86,6 +87,10 @@ class HostSteps(RootSteps):
     def facts(self) -> dict[str, Any]:
         """What this machine is."""
         return environment.describe((), {})
+
+    def boot_id(self) -> str:
+        """What tells this machine, since it booted, from all others, by whatever name it is reached."""
+        return Roots().boot_id()
 
     def held(self, sessions: tuple[str, ...], docker: _Engine) -> tuple[list[str], str]:
         """Those of these sessions of which this machine, or that engine of it, still has something.

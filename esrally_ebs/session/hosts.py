@@ -16,9 +16,9 @@ from typing import Any, TypeVar, cast
 from esrally_ebs import node as nodes
 from esrally_ebs.analysis.sessions import machine_facts
 from esrally_ebs.checks.arms import Guarded
-from esrally_ebs.errors import EbsError, FormatError, SetupError
+from esrally_ebs.errors import EbsError, FormatError, PlanError, SetupError
 from esrally_ebs.machine.processes import compare_clocks, is_root
-from esrally_ebs.model import MAX_SESSION_NAME, Check, Node, Severity, State, Volume, VolumeSpec
+from esrally_ebs.model import MAX_SESSION_NAME, Check, Kind, Node, Severity, State, Volume, VolumeSpec
 from esrally_ebs.node import api
 from esrally_ebs.node.dataset import RECORD, Dataset
 from esrally_ebs.node.eviction import Eviction
@@ -105,13 +105,18 @@ class DataHosts(RootSteps):
         return tuple(attached[spec.name] for spec in specs)
 
     def look(self, arms: tuple[Arm, ...]) -> Guarded:
-        """What the arms really are, the checks of each host, and one of what hosts must have alike."""
+        """What the arms really are, the checks of each host, and one of what hosts must have alike.
+
+        Raises PlanError where two arms, by hosts of two names, have one volume.
+        """
         looked = {
             name: client.steps.look(plan=self._plan, host=name, arms=tuple(_parts_on(name, arms)))
             for name, client in self._clients.items()
         }
         members = (one for guarded in looked.values() for arm in guarded.arms for one in arm.members)
         checked = {one.volume.spec.name: one for one in members}
+        boots = {name: client.steps.boot_id() for name, client in self._clients.items()}
+        _require_distinct([one.volume for one in checked.values()], boots)
         return Guarded(
             arms=tuple(
                 replace(arm, members=tuple(checked[each.spec.name] for each in arm.volumes)) for arm in arms
@@ -361,6 +366,25 @@ class _Clock:
 
     compared_s: float
     ahead_s: float
+
+
+def _require_distinct(volumes: Iterable[Volume], boots: Mapping[str, str]) -> None:
+    """Raise PlanError where two mounts are one: on hosts that are one machine (one boot), or attached to two.
+
+    Each host has looked at its own.
+    """
+    owner: dict[tuple[str, str], Volume] = {}
+    for volume in (volume for volume in volumes if volume.spec.mount is not None):
+        is_of_aws = volume.kind in (Kind.EBS, Kind.EFS)
+        names = volume.identity.split() if is_of_aws else filter(None, [volume.device])
+        for name in names:
+            other = owner.setdefault(("" if is_of_aws else boots[str(volume.spec.host)], name), volume)
+            if other is not volume:
+                places = (f"{one.spec.mount} of host {one.spec.host}" for one in (other, volume))
+                raise PlanError(
+                    f"volumes '{other.spec.name}' and '{volume.spec.name}': {' and '.join(places)} are on "
+                    f"one device ({name}); give each arm a device of its own, and each host its own address"
+                )
 
 
 def _stop(steps: HostSteps, names: tuple[str, ...]) -> tuple[str, ...]:

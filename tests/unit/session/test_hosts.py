@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from stand_in_ssh import GREETING, HELPER, StandIn
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.model import Check, Severity, State, session_name
+from esrally_ebs.model import Check, Kind, Severity, State, Volume, VolumeSpec, session_name
 from esrally_ebs.node.dataset import Dataset, content_hash
 from esrally_ebs.plan import load_plan
 from esrally_ebs.plan.tables import HostPlan
@@ -73,6 +75,33 @@ def test_all_else_is_taken_down_when_a_helper_cannot_be_ended(tmp_path: Path, st
         f"host {name}: RuntimeError('why'); run 'esrally-ebs clean' there" for name in "ab"
     ]
     assert not any((tmp_path / "run").glob("*"))
+
+
+def mounted(name: str, host_: str, kind: Kind, device: str | None, identity: str) -> Volume:
+    spec = VolumeSpec(name=name, type=name, mount=Path("/mnt/v"), host=host_)
+    return Volume(spec=spec, kind=kind, mount=Path("/mnt/v/s"), device=device, identity=identity)
+
+
+@pytest.mark.parametrize(
+    ("boots", "kind", "identities", "one"),
+    [
+        ("xx", Kind.DIRECTORY, ("/dev/sdb", "/dev/sdb"), "sdb"),
+        ("xy", Kind.DIRECTORY, ("/dev/sdb", "/dev/sdb"), ""),
+        ("xy", Kind.EBS, ("vol-1 vol-2", "vol-3 vol-2"), "vol-2"),  # attached to both
+        ("xx", Kind.EBS, ("vol-1", "vol-2"), ""),
+    ],
+)
+def test_two_hosts_do_not_measure_one_volume(
+    boots: str, kind: Kind, identities: tuple[str, str], one: str
+) -> None:
+    on = [
+        mounted(name, host_, kind, "sdb" if kind is Kind.DIRECTORY else None, identity)
+        for name, host_, identity in zip(("gp2", "gp3"), "ab", identities, strict=True)
+    ]
+    line = f"volumes 'gp2' and 'gp3': /mnt/v of host a and /mnt/v of host b are on one device ({one}); give"
+    refused = pytest.raises(PlanError, match=rf"^{re.escape(line)}") if one else nullcontext()
+    with refused:
+        hosts._require_distinct(on, dict(zip("ab", boots, strict=True)))
 
 
 def test_hosts_of_different_kinds_are_a_warning() -> None:
