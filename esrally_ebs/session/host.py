@@ -135,14 +135,19 @@ class HostSteps(RootSteps):
         return dataset.cached(home(), key) is not None
 
     def receive(self, key: _Key, path: str, data: Base64Bytes) -> None:
-        """Put more bytes to the end of a file of an index."""
+        """Put more bytes to the end of a file of an index. Raises SetupError on a full disk."""
         unfinished = dataset.unfinished_folder(home(), key, self._session)
         file = unfinished / path
         if not file.resolve().is_relative_to(unfinished.resolve()):
             raise PlanError(f"{path}: is not below the index; name a file of it")
         private_directory(file.parent)
-        with file.open("ab") as opened:
-            opened.write(data)
+        try:
+            with file.open("ab") as opened:
+                opened.write(data)
+        except OSError as error:
+            raise SetupError(
+                f"{file}: {error.strerror}; make room there for the index, or set ESRALLY_EBS_HOME"
+            ) from error
 
     def place(self, key: _Key, arms: tuple[str, ...]) -> None:
         """Copy an index, which is kept from now on, to volumes of arms. Raises as ``dataset.copy_to``."""

@@ -121,13 +121,14 @@ class HostClient(Asking):
     def _ask(self, step: str, arguments: Arguments, say: Say, gives: Gives) -> Any:  # noqa: ANN401
         """Raises the errors of the step, which begin with the host's name."""
         number, answers = str(next(self._numbers)), SimpleQueue[dict[str, Any] | None]()
+        request = number.encode() + b" " + request_line(step, arguments)
         with self._writing:
             self._asking[number] = answers
             if self._is_over or self._is_strange:
                 answers.put(None)
         try:
             with suppress(OSError, ValueError):  # what it said last tells why
-                self._write(number.encode() + b" " + request_line(step, arguments))
+                self._write(request)
             while (answer := answers.get()) is not None:
                 if "say" not in answer:
                     return gives(result_of(answer))

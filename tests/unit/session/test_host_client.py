@@ -162,6 +162,14 @@ def test_a_helper_is_asked_and_ends_with_its_coordinator(stand_in: StandIn) -> N
     assert client.close() == []
 
 
+def test_what_no_line_can_say_is_not_waited_for(stand_in: StandIn) -> None:
+    stand_in(f"print({GREETING!r}, flush=True); sys.stdin.read()")
+    client = host_client.HostClient(HOST)
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        client.steps.receive(key="k", path="\udcff", data=b"")
+    client.close()
+
+
 DEEP = "[" * 5000
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -274,6 +275,22 @@ def test_a_clock_that_is_set_in_a_race_is_compared_again_at_once(
     steps._clocks["a"] = replace(last, ahead_s=last.ahead_s - 300)  # as if it had been set since
     assert all(abs(point.at_s - time.time()) < 60 for point in steps.sample().points)
     assert steps._clocks["a"].ahead_s == pytest.approx(last.ahead_s, abs=1.0)
+
+
+def test_a_host_without_room_for_an_index_says_where(tmp_path: Path) -> None:
+    steps = host.HostSteps(start_reaper=lambda *_: None)
+    steps.begin_here("s")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # as a disk that has no more
+    try:
+        with pytest.raises(
+            SetupError, match=rf"^{tmp_path}/home/datasets/.*/_0\.cfs: File too large; make room"
+        ):
+            steps.receive("k", "_0.cfs", b"x" * 2000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert steps.take_down() == []
+    assert not any((tmp_path / "home" / "datasets").iterdir())
 
 
 def ended_on(tmp_path: Path, *names: str, more: str = "") -> SessionFolder:
