@@ -114,6 +114,7 @@ class HostClient(Asking):
         try:
             self._greet(greets_s)
         except BaseException:
+            self._process.kill()  # nothing was begun there, and a login may wait for ever, also at Ctrl-C
             self.close()
             raise
         self._reader.start()

@@ -242,6 +242,14 @@ def test_a_login_that_waits_is_given_up_with_what_it_said(stand_in: StandIn) -> 
         host_client.HostClient(HOST, greets_s=1.0)
 
 
+def test_a_login_is_not_waited_for_once_it_is_refused(stand_in: StandIn) -> None:
+    stand_in("""print('{"esrally_ebs": "0.0.1"}', flush=True); time.sleep(60)""")
+    began = time.monotonic()
+    with pytest.raises(SetupError, match=r"^host a: has esrally_ebs 0\.0\.1"):
+        host_client.HostClient(HOST)
+    assert time.monotonic() - began < 20
+
+
 @pytest.mark.skipif(shutil.which("ssh", path="/usr/bin") is None, reason="no SSH client is installed")
 def test_the_users_configuration_does_not_share_a_connection(tmp_path: Path, stand_in: StandIn) -> None:
     config, effective = tmp_path / "config", tmp_path / "effective"
