@@ -5,7 +5,7 @@ is STOP, unless the user accepts it by its name, which is then on record. Those 
 in ``volume_state``; here are those on what differs between arms, and on what is around the volumes.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from esrally_ebs.analysis.comparable import LATENESS, REACH
@@ -276,11 +276,13 @@ _GUARDS: Mapping[str, Callable[[Facts], Check | None]] = {
     "clock": clock,
 }
 NAMES = (*_GUARDS, LATENESS, REACH)  # that a plan may accept
+# Compare arms, and know enough by their volumes alone.
+BETWEEN_ARMS = ("size", "filesystem", "mount-options", "readahead", "scheduler")
 
 
-def guard(facts: Facts) -> list[Check]:
+def guard(facts: Facts, names: Iterable[str] = _GUARDS) -> list[Check]:
     """One check per guard that has something to look at, those that the plan accepts marked so."""
-    checks = (look(facts) for look in _GUARDS.values())
+    checks = (_GUARDS[name](facts) for name in names)
     return [
         replace(check, accepted=not check.ok and check.name in facts.plan.accept)
         for check in checks

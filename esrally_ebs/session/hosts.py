@@ -16,6 +16,8 @@ from typing import Any, TypeVar, cast
 from esrally_ebs import node as nodes
 from esrally_ebs.analysis.sessions import machine_facts
 from esrally_ebs.checks.arms import Guarded
+from esrally_ebs.checks.facts import ArmFacts, Facts, is_real
+from esrally_ebs.checks.guards import BETWEEN_ARMS, guard
 from esrally_ebs.errors import EbsError, FormatError, PlanError, SetupError
 from esrally_ebs.machine.processes import compare_clocks, is_root
 from esrally_ebs.model import MAX_SESSION_NAME, Check, Kind, Node, Severity, State, Volume, VolumeSpec
@@ -116,12 +118,18 @@ class DataHosts(RootSteps):
         members = (one for guarded in looked.values() for arm in guarded.arms for one in arm.members)
         checked = {one.volume.spec.name: one for one in members}
         boots = {name: client.steps.boot_id() for name, client in self._clients.items()}
-        _require_distinct([one.volume for one in checked.values()], boots)
+        volumes = [one.volume for one in checked.values()]
+        _require_distinct(volumes, boots)
+        facts = Facts(
+            plan=self._plan, arms=tuple(ArmFacts(volume=volume) for volume in volumes if is_real(volume))
+        )
+        # of one name, the last: a host compares no more than its own arms
+        checks = (*_merged({n: each.checks for n, each in looked.items()}), *guard(facts, BETWEEN_ARMS))
         return Guarded(
             arms=tuple(
                 replace(arm, members=tuple(checked[each.spec.name] for each in arm.volumes)) for arm in arms
             ),
-            checks=(*_merged({n: each.checks for n, each in looked.items()}), hosts_alike(self.facts)),
+            checks=(*{check.name: check for check in checks}.values(), hosts_alike(self.facts)),
             record=_as_one([each.record for each in looked.values() if each.record is not None]),
         )
 

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from stand_in_ssh import GREETING, HELPER, StandIn
 
+from esrally_ebs.checks.arms import Guarded
 from esrally_ebs.cli import main
-from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.errors import MeasurementError, PlanError, SetupError
 from esrally_ebs.model import Check, Kind, Severity, State, Volume, VolumeSpec, session_name
 from esrally_ebs.node.dataset import Dataset, content_hash
 from esrally_ebs.plan import load_plan
@@ -103,6 +106,23 @@ def test_two_hosts_do_not_measure_one_volume(
     refused = pytest.raises(PlanError, match=rf"^{re.escape(line)}") if one else nullcontext()
     with refused:
         hosts._require_distinct(on, dict(zip("ab", boots, strict=True)))
+
+
+def test_arms_on_two_hosts_that_differ_in_their_settings_are_refused(tmp_path: Path) -> None:
+    plan = tmp_path / "p.toml"
+    tables = '[[host]]\nname = "{0}"\nssh = "h"\n[[arm]]\nname = "{1}"\ntype = "{1}"\nmount = "/mnt/v"\n'
+    both = (("a", "gp2", "xfs"), ("b", "gp3", "ext4"))
+    plan.write_text('name = "p"\n' + "".join(f'{tables.format(a, arm)}host = "{a}"\n' for a, arm, _ in both))
+    steps = hosts.DataHosts(load_plan(plan), start_reaper=lambda *_: None)
+    arms = []
+    for name, arm, filesystem in both:
+        volume = replace(mounted(arm, name, Kind.DIRECTORY, "sdb", ""), filesystem=filesystem)
+        arms.append(Arm(name=arm, cluster=arm, members=(Member(volume=volume),)))
+        seen = Guarded(arms=(arms[-1],), checks=(Check(name="filesystem", ok=True, value="", text=""),))
+        there = SimpleNamespace(look=lambda seen=seen, **_: seen, boot_id=lambda name=name: name)
+        steps._clients[name] = cast(host_client.HostClient, SimpleNamespace(steps=there))
+    with pytest.raises(MeasurementError, match=r"^filesystem: arms differ in filesystem: gp2 xfs, gp3 ext4;"):
+        steps.look(tuple(arms)).require()
 
 
 def test_hosts_of_different_kinds_are_a_warning() -> None:
