@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from urllib.parse import quote
 from esrally_ebs.errors import MeasurementError, PlanError, SetupError
 from esrally_ebs.model import Node
 from esrally_ebs.node import api
-from esrally_ebs.store.files import open_file
+from esrally_ebs.store.files import copy_tree, open_file
 
 _LOCK: Final = "node.lock"
 _MAX_LOCK_BYTES: Final = 1 << 20  # it has none
@@ -55,6 +54,10 @@ class DataDirectory:
             is_data = any((self.path / below).is_dir() for below in ("indices", "nodes/0/indices"))
         except PermissionError as error:
             raise SetupError(f"dataset.data: {error.filename}: {error.strerror}; run as root") from error
+        except OSError as error:  # a name that is too long, a mount that has failed
+            raise SetupError(
+                f"dataset.data: {error.filename}: {error.strerror}; give a directory that can be read"
+            ) from error
         if not is_data:
             raise PlanError(
                 f"dataset.data: {self.path} is no data directory of Elasticsearch (it has no indices/); give "
@@ -82,15 +85,21 @@ class DataDirectory:
 
     def shape(self) -> Mapping[str, Any]:
         """Names, sizes and times of all files: Lucene never changes one, so others are another index."""
-        files = [
-            (name, facts.st_size, facts.st_mtime_ns)
-            for name, facts in ((name, path.stat()) for name, path in _files(self.path))
-        ]
-        print_ = hashlib.sha256(json.dumps(files).encode()).hexdigest()
+        print_ = hashlib.sha256(json.dumps(self._listed()).encode()).hexdigest()
         return {"data": print_, "indices": sorted(self.indices), "searched": sorted(self.searched)}
 
     def room_bytes(self) -> float:
-        return sum(path.stat().st_size for _, path in _files(self.path))
+        return sum(size for _, size, _ in self._listed())
+
+    def _listed(self) -> list[tuple[str, int, int]]:
+        """Name, bytes and time of change (ns) of each file. Raises SetupError."""
+        try:
+            facts = [(name, path.stat()) for name, path in _files(self.path)]
+        except OSError as error:  # since it was looked at first
+            raise SetupError(
+                f"dataset.data: {error.filename}: {error.strerror}; keep its node stopped and its mount there"
+            ) from error
+        return [(name, each.st_size, each.st_mtime_ns) for name, each in facts]
 
     def lay_out(self, data: Path) -> None:
         """Copy it. Raises MeasurementError when it changes meanwhile, or the copy is another."""
@@ -101,9 +110,9 @@ class DataDirectory:
             )
         try:
             before = _content(self.path)
-            shutil.copytree(self.path, data, symlinks=True, ignore=shutil.ignore_patterns(_LOCK))
+            copy_tree(self.path, data, without=_LOCK)
             after, copied = _content(self.path), _content(data)
-        except (OSError, shutil.Error) as error:
+        except OSError as error:
             raise SetupError(f"dataset.data: {self.path} cannot be copied: {error}") from error
         _require_stopped(self.path)
         if not before == after == copied:

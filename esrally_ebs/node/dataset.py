@@ -20,7 +20,7 @@ from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
 from esrally_ebs.node import api, identity
 from esrally_ebs.node.page_cache import sync_filesystem
 from esrally_ebs.store.encoding import dump, parse_sealed, seal
-from esrally_ebs.store.files import sync_folder
+from esrally_ebs.store.files import copy_tree, sync_folder
 from esrally_ebs.units import format_bytes
 from esrally_ebs.volumes.emulated import control
 
@@ -224,10 +224,6 @@ def copy_to(dataset: Dataset, *volumes: Volume, go_on: Callable[[], object] = la
 
 
 def _copy(source: Path, volume: Volume, go_on: Callable[[], object]) -> None:
-    def copy_file(path: str, to: str) -> str:
-        go_on()
-        return shutil.copy2(path, to)
-
     target, free, size = volume.mount / "elasticsearch", shutil.disk_usage(volume.mount).free, _size(source)
     if free < size * MERGE_ROOM:
         raise SetupError(
@@ -236,7 +232,7 @@ def _copy(source: Path, volume: Volume, go_on: Callable[[], object]) -> None:
         )
     with control.unlimited(volume.control):
         try:
-            shutil.copytree(source, target, symlinks=True, copy_function=copy_file, dirs_exist_ok=True)
+            copy_tree(source, target, go_on=go_on)
             with opened_below(target) as folder:
                 sync_filesystem(folder)  # not all: any other's that hangs would be waited for
         except OSError as error:

@@ -7,10 +7,11 @@ bounds.
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -123,6 +124,37 @@ def append_line(path: Path, line: str) -> None:
 def _encoded(text: str) -> bytes:
     # bytes of a path that are no UTF-8 become \udcXX, which JSON reads back as they were
     return text.encode("utf-8", "backslashreplace")
+
+
+class _Stopped(Exception):
+    """The first file that could not be copied."""
+
+
+def copy_tree(
+    source: Path, target: Path, *, without: str = "", go_on: Callable[[], object] = lambda: None
+) -> None:
+    """Copy a folder with all in it but the files called ``without``; OSError for the first that fails.
+
+    ``go_on`` is called before each file, and may raise an error of ours to end it. ``shutil.copytree`` by
+    itself would try all others on a full disk or a dead mount, too, and say all that in one error.
+    """
+
+    def copy(path: str, to: str) -> str:
+        go_on()
+        try:
+            return shutil.copy2(path, to, follow_symlinks=False)
+        except OSError as error:
+            raise _Stopped(error) from error
+
+    left_out = shutil.ignore_patterns(*[without] if without else [])
+    try:
+        shutil.copytree(
+            source, target, symlinks=True, ignore=left_out, copy_function=copy, dirs_exist_ok=True
+        )
+    except _Stopped as stopped:
+        raise stopped.args[0] from None
+    except shutil.Error as error:  # of folders
+        raise OSError(error.args[0][0][2]) from None
 
 
 def sync_folder(folder: Path, synced: dict[str, int], *, of: int | None = None) -> None:

@@ -1,8 +1,10 @@
 """A data directory of the user's: what is refused, what makes another dataset, and that it stays as it is."""
 
+import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -158,13 +160,13 @@ def test_a_name_that_is_no_utf8_is_copied_like_any(tmp_path: Path, data: Path) -
 def test_a_file_that_changes_while_it_is_copied_is_noticed(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = data_directory.shutil.copytree
+    copy = data_directory.copy_tree
 
     def copy_beside_a_writer(*words: object, **named: object) -> None:
         copy(*words, **named)
         (data / "indices" / "uuid" / "0" / "index" / "_1.cfs").write_bytes(b"another")
 
-    monkeypatch.setattr(data_directory.shutil, "copytree", copy_beside_a_writer)
+    monkeypatch.setattr(data_directory, "copy_tree", copy_beside_a_writer)
     with pytest.raises(MeasurementError, match="changed while it was copied; stop the node"):
         DataDirectory(path=data).lay_out(tmp_path / "copy")
 
@@ -180,6 +182,40 @@ def test_the_dataset_is_another_when_a_file_or_what_is_taken_is_another(data: Pa
     segment.write_bytes(b"segmenT")
     others.append(key_of(DataDirectory(path=data), IMAGE))
     assert len({first, *others}) == 4
+
+
+def test_a_name_that_no_file_system_has_is_one_line() -> None:
+    with pytest.raises(
+        SetupError, match=r"nnn/indices: File name too long; give a directory that can be read"
+    ):
+        DataDirectory(path=Path("/", "n" * 256)).require(IMAGE)
+
+
+def test_a_file_that_goes_once_it_was_looked_at_is_one_line(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = data / "indices" / "uuid" / "0" / "index" / "_1.cfs"
+    listed = data_directory._files
+    monkeypatch.setattr(data_directory, "_files", lambda path: [*listed(path), (gone.name, gone)])
+    for ask in (DataDirectory.shape, DataDirectory.room_bytes):
+        with pytest.raises(SetupError, match=rf"{gone}: No such file .*; keep its node stopped"):
+            ask(DataDirectory(path=data))
+
+
+def test_a_copy_ends_at_the_first_file_that_fails(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (data / "indices" / "uuid" / "0" / "index" / "_1.cfs").touch()
+    tried: list[str] = []
+
+    def on_a_full_disk(path: str, to: str, **_: object) -> None:
+        tried.append(path)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path, None, to)
+
+    monkeypatch.setattr(shutil, "copy2", on_a_full_disk)
+    with pytest.raises(SetupError, match=r"data cannot be copied: \[Errno 28\] No space left on device: '"):
+        DataDirectory(path=data).lay_out(tmp_path / "copy")
+    assert len(tried) == 1
 
 
 def test_a_directory_is_not_copied_into_itself(data: Path) -> None:
