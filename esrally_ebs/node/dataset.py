@@ -209,12 +209,18 @@ def _let_settle(node: Node) -> None:
 def copy_to(dataset: Dataset, *volumes: Volume, go_on: Callable[[], object] = lambda: None) -> None:
     """Copy the dataset onto an arm's volumes at full speed, then check that every segment file arrived.
 
-    ``go_on`` is called before each file, and may raise an error of ours to end it.
+    ``go_on`` is called before each file, and may raise an error of ours to end it. SetupError where the
+    dataset itself was changed, MeasurementError where the copy is another.
     """
     for folder, volume in zip(dataset.folders, volumes, strict=True):
         _copy(folder / "elasticsearch", volume, go_on)
     actual = content_hash(*(volume.mount / "elasticsearch" for volume in volumes))
     if actual != dataset.hash:
+        if content_hash(*(folder / "elasticsearch" for folder in dataset.folders)) != dataset.hash:
+            raise SetupError(
+                f"{dataset.path}: the index that is kept there is no longer what was built; see what wrote "
+                "there, or whether its disk fails, and remove it, then it is built again"
+            )
         names = ", ".join(volume.spec.name for volume in volumes)
         mounts = ", ".join(str(volume.mount) for volume in volumes)
         raise MeasurementError(

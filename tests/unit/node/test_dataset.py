@@ -9,12 +9,13 @@ from typing import Any, cast
 import pytest
 from es_gp3 import node_of
 from loopback_server import serving
+from stored import GP2
 
-from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import Clock
 from esrally_ebs.node import api, dataset
 from esrally_ebs.node.data_directory import DataDirectory
-from esrally_ebs.node.dataset import require_all
+from esrally_ebs.node.dataset import Dataset, require_all
 
 
 def test_an_index_that_lost_a_document_is_refused_with_both_numbers() -> None:
@@ -80,3 +81,28 @@ def test_merges_of_large_segments_are_waited_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(api, "post", lambda *_, **__: {})
     dataset._let_settle(node_of(1))
     assert len(slept_s) == 20
+
+
+@pytest.mark.parametrize("is_kept_as_built", [True, False])
+def test_of_a_copy_that_is_another_the_volume_is_blamed_only_where_the_dataset_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept_as_built: bool
+) -> None:
+    segment = "elasticsearch/indices/uuid/0/index/_0.cfs"
+    for folder in ("kept", "arm"):
+        (tmp_path / folder / segment).parent.mkdir(parents=True)
+    (tmp_path / "kept" / segment).write_text("segment")
+    kept = Dataset(
+        key="k",
+        path=tmp_path / "kept",
+        documents=1,
+        bytes=7,
+        segments=(),
+        hash=dataset.content_hash(tmp_path / "kept" / "elasticsearch"),
+    )
+    if is_kept_as_built:
+        monkeypatch.setattr(dataset, "copy_tree", lambda *_, **__: None)
+    else:
+        (tmp_path / "kept" / segment).write_text("segmenT")
+    arm = replace(GP2, mount=tmp_path / "arm", control=None)
+    with pytest.raises(EbsError, match=r"does not keep data" if is_kept_as_built else "no longer what was"):
+        dataset.copy_to(kept, arm)
