@@ -32,7 +32,8 @@ _UPKEEP: Final[tuple[tuple[Callable[[int, str], object], str], ...]] = (
     (api.post, "/_transform/_all/_stop?force=true&wait_for_completion=true&timeout=20s"),
     (api.delete, "/_data_stream/*/_lifecycle?expand_wildcards=all"),  # which nothing stops
 )
-_READ_ONLY: Final = {"read_only", "read_only_allow_delete"}  # of the blocks that an index may have
+# of an index, by their numbers in a cluster's state; "write" (8) and that of a closed one (4) do not matter
+_BLOCKS: Final = {"5": "read_only", "7": "read", "9": "metadata", "12": "read_only_allow_delete"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,12 +159,13 @@ def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path:
 
 
 def _unblock(node: Node) -> None:
-    """Of an index that is read-only no cache is cleared, and Elasticsearch does not remove it."""
-    blocked = api.get(node.port, "/_all/_settings?expand_wildcards=all&filter_path=*.settings.index.blocks")
-    for name, facts in blocked.items():
-        for block in sorted(_READ_ONLY & facts["settings"]["index"]["blocks"].keys()):
+    """Lift what keeps indices from being searched or removed, or their caches from being cleared."""
+    blocked = api.get(node.port, "/_cluster/state/blocks?filter_path=blocks.indices")
+    for name, blocks in blocked.get("blocks", {}).get("indices", {}).items():
+        for number in sorted(_BLOCKS.keys() & blocks.keys()):
             # by itself: with any other setting beside it the block would hold that up
-            api.put(node.port, f"/{quote(name, safe='')}/_settings", {f"index.blocks.{block}": None})
+            setting = f"index.blocks.{_BLOCKS[number]}"
+            api.put(node.port, f"/{quote(name, safe='')}/_settings", {setting: None})
 
 
 def end_upkeep(node: Node) -> None:

@@ -31,6 +31,12 @@ _TIMEOUT_S = 300.0
 _MERGES_S = 3600.0  # of the largest segments, of a hundred gigabytes in some tracks
 _POLL_S = 0.2
 _ALL_OPEN = "expand_wildcards=open,hidden"  # the indices below a data stream are hidden
+_CLUSTER_SETTINGS: tuple[Mapping[str, bool | None], ...] = (
+    # of a user's cluster, first and by itself: nothing else can be set while it is read-only
+    {"cluster.blocks.read_only": None, "cluster.blocks.read_only_allow_delete": None},
+    {"cluster.deprecation_indexing.enabled": False},
+    {"xpack.monitoring.collection.enabled": False},
+)
 # Room that an index needs while segments merge, against its size at rest.
 MERGE_ROOM = 2.0
 
@@ -172,7 +178,7 @@ def _build(
 ) -> tuple[Sequence[Mapping[str, Any]], int]:
     """Segments and the number of documents of an index that the nodes have then on disk."""
     first = cluster[0]
-    _keep_no_logs(first)
+    _set_cluster(first)
     source.build(first)
     if len(cluster) > 1:
         identity.settled(cluster)
@@ -180,11 +186,11 @@ def _build(
     return server.segments(cluster), int(api.get(first.port, f"/_count?{_ALL_OPEN}")["count"])
 
 
-def _keep_no_logs(node: Node) -> None:
-    """Have a node, and those that get its data, write into no index of their own beside what is searched."""
-    for setting in ("cluster.deprecation_indexing.enabled", "xpack.monitoring.collection.enabled"):
+def _set_cluster(node: Node) -> None:
+    """Have a node, and those that get its data, obey, and write into no index of their own."""
+    for settings in _CLUSTER_SETTINGS:
         with suppress(SetupError):  # the image has no such module
-            api.put(node.port, "/_cluster/settings", {"persistent": {setting: False}})
+            api.put(node.port, "/_cluster/settings", {"persistent": settings})
 
 
 def _let_settle(node: Node) -> None:

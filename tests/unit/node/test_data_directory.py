@@ -278,18 +278,18 @@ def test_policies_schedules_and_transforms_of_its_cluster_end_in_a_copy(data: Pa
     ]
 
 
-def test_indices_of_a_copy_that_are_read_only_can_be_changed_and_removed(data: Path) -> None:
+def test_indices_of_a_copy_that_are_blocked_can_be_changed_and_removed(data: Path) -> None:
     sent: list[tuple[str, dict[str, None]]] = []
-    blocks = {"read_only": "true", "write": "true", "read_only_allow_delete": "false"}
+    blocks = {number: {} for number in ("4", "5", "7", "8", "9", "12")}
 
     class Blocked(Indices):
         def do_GET(self) -> None:
-            if "_settings" not in self.path:
+            if not self.path.startswith("/_cluster/state/blocks"):
                 super().do_GET()
                 return
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(json.dumps({"logs 1": {"settings": {"index": {"blocks": blocks}}}}).encode())
+            self.wfile.write(json.dumps({"blocks": {"indices": {"logs 1": blocks}}}).encode())
 
         do_POST = do_GET
 
@@ -300,6 +300,8 @@ def test_indices_of_a_copy_that_are_read_only_can_be_changed_and_removed(data: P
     with serving(Blocked) as port:
         DataDirectory(path=data).build(replace(node_of(1, data), port=port))
     assert sent == [
-        ("/logs%201/_settings", {"index.blocks.read_only": None}),
         ("/logs%201/_settings", {"index.blocks.read_only_allow_delete": None}),
+        ("/logs%201/_settings", {"index.blocks.read_only": None}),
+        ("/logs%201/_settings", {"index.blocks.read": None}),
+        ("/logs%201/_settings", {"index.blocks.metadata": None}),
     ]

@@ -62,8 +62,9 @@ def test_nodes_write_no_logs_into_indices_if_they_can(status: int) -> None:
             """Nothing is printed."""
 
     with serving(Answering) as port:
-        dataset._keep_no_logs(replace(node_of(1), port=port))
+        dataset._set_cluster(replace(node_of(1), port=port))
     assert sent == [
+        {"persistent": {"cluster.blocks.read_only": None, "cluster.blocks.read_only_allow_delete": None}},
         {"persistent": {"cluster.deprecation_indexing.enabled": False}},
         {"persistent": {"xpack.monitoring.collection.enabled": False}},
     ]
