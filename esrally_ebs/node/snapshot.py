@@ -1,9 +1,9 @@
 """A snapshot in a repository of files or in S3: a source of a dataset. The repository is never written to.
 
-What a repository holds stands in its ``index-N``, which is JSON, and the N in ``index.latest``, as a number
-of eight bytes. So most of what cannot be taken is known before a node starts. The node that restores sees the
-repository mounted for reading alone, and registers it as read-only. In S3 a repository has the same files as
-objects: those of the indices that are taken are fetched first, so the node needs neither plugin nor network.
+What a repository holds stands in its ``index-N`` of the highest N, which is JSON. So most of what cannot be
+taken is known before a node starts. The node that restores sees the repository mounted for reading alone, and
+registers it as read-only. In S3 a repository has the same files as objects: those of the indices that are
+taken are fetched first, so the node needs neither plugin nor network.
 """
 
 import json
@@ -36,6 +36,7 @@ _FIRST_OF_INDEX_VERSIONS: Final[tuple[int, ...]] = (8, 11)  # its indices have t
 _FETCHERS: Final = 8
 _TIMEOUT_S: Final = 3600.0
 _MAX_LIST_BYTES: Final = 1 << 30  # of what a repository holds
+_LIST: Final = re.compile(r"index-(\d{1,19})", re.ASCII)  # of what a repository holds
 _FOLDER: Final = re.compile(r"(?!\.\.?$)[\w.-]{1,255}", re.ASCII)  # of an index
 
 
@@ -69,10 +70,6 @@ class Snapshot:
 
     def require(self, image: str) -> None:
         """Raise PlanError for what is no whole snapshot, SetupError for what no such node can take."""
-        if self.objects is None and self.repository.is_symlink():
-            raise PlanError(
-                f"dataset.snapshot: {self.repository} is a link; give the directory that it leads to"
-            )
         state = self._facts.get("state")
         if state != _SUCCESS:
             why = next((why for number, why in _STATES.items() if number == state), "is not whole")
@@ -81,7 +78,7 @@ class Snapshot:
         self._require_able(version, image)
         require_version(f"dataset.snapshot: {self._name} was taken", version, image)
         if self.objects is None:
-            _require_readable(self.repository)
+            _require_readable(self.repository, self._parts)
 
     def _require_able(self, version: tuple[int, ...], image: str) -> None:
         """Raise PlanError for a snapshot that only another program, or a version between, restores."""
@@ -124,11 +121,17 @@ class Snapshot:
         return [each["id"] for name, each in indices if uuid in each["snapshots"] and wanted.fullmatch(name)]
 
     @cached_property
+    def _parts(self) -> tuple[str, ...]:
+        """How the names begin, below the repository, of all that a restore reads."""
+        uuid = self._facts["uuid"]
+        return ("index", f"snap-{uuid}.", f"meta-{uuid}.", *(f"indices/{each}/" for each in self._ids()))
+
+    @cached_property
     def _wanted(self) -> Mapping[str, int]:
         """The objects that a restore reads, with their bytes."""
         assert self.objects is not None
-        uuid, sizes = self._facts["uuid"], dict[str, int]()
-        for below in ("index", f"snap-{uuid}.", f"meta-{uuid}.", *(f"indices/{id_}/" for id_ in self._ids())):
+        sizes = dict[str, int]()
+        for below in self._parts:
             sizes |= self.objects.sizes(below)
         return {name: size for name, size in sizes.items() if not name.endswith("/")}  # a console's folders
 
@@ -202,8 +205,7 @@ class Snapshot:
     def _contents(self) -> Mapping[str, Any]:
         """The repository's own list of what it holds. Raises PlanError for a directory that is none."""
         try:
-            number = int.from_bytes(self._bytes_of("index.latest"), "big")
-            contents = json.loads(self._bytes_of(f"index-{number}"))
+            contents = json.loads(self._bytes_of(self._newest()))
             for each in contents["snapshots"]:
                 _ = "".join((each["name"], each["uuid"]))
             for index in contents["indices"].values():
@@ -218,6 +220,15 @@ class Snapshot:
                 "'location' of the repository (s3://BUCKET/BASE_PATH in S3), '/', and the snapshot's name"
             ) from error
         return dict(contents)
+
+    def _newest(self) -> str:
+        """The list to read, chosen as Elasticsearch does: ``index.latest`` is not always written."""
+        if self.objects is None:
+            names = [path.name for path in self.path.parent.iterdir()]
+        else:
+            names = list(self.objects.sizes("index-"))
+        numbers = [int(match[1]) for match in map(_LIST.fullmatch, names) if match]
+        return f"index-{max(numbers, default=0)}"
 
     def _bytes_of(self, name: str) -> bytes:
         if self.objects is not None:
@@ -251,9 +262,11 @@ def _version_of(facts: Mapping[str, Any]) -> tuple[int, ...]:
     return (major,) if is_later else min(release_of(version), _FIRST_OF_INDEX_VERSIONS)
 
 
-def _require_readable(repository: Path) -> None:
+def _require_readable(repository: Path, parts: tuple[str, ...]) -> None:
     """Raise SetupError for a file that the node's user may not read: its container has no right to all."""
-    for path, needed in _all_of(repository):
+    if repository.is_symlink():
+        raise PlanError(f"dataset.snapshot: {repository} is a link; give the directory that it leads to")
+    for path, needed in _all_of(repository, parts):
         facts = path.lstat()
         if stat.S_ISLNK(facts.st_mode):
             raise SetupError(
@@ -274,13 +287,19 @@ def _unreadable(error: OSError) -> SetupError:
     return SetupError(f"dataset.snapshot: {error.filename}: {error.strerror}; run as root or as its owner")
 
 
-def _all_of(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Everything from ``folder`` down, with the rights that it takes to read it."""
+def _all_of(repository: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, int]]:
+    """What of a repository begins with one of ``parts``, with the rights that it takes to read it."""
 
     def refuse(error: OSError) -> None:
         raise _unreadable(error) from error
 
-    for below, folders, names in os.walk(folder, onerror=refuse):
-        yield Path(below), 0o5
-        for name in (*folders, *names):  # of folders, links are looked at nowhere else
-            yield Path(below, name), 0o4
+    def is_part(path: Path) -> bool:
+        name = str(path.relative_to(repository))
+        return name.startswith(parts) or any(part.startswith(f"{name}/") for part in parts)
+
+    for below, folders, names in os.walk(repository, onerror=refuse):
+        folder = Path(below)
+        folders[:] = [name for name in folders if is_part(folder / name)]  # not into lost+found
+        yield folder, 0o5
+        # of folders, links are looked at nowhere else
+        yield from ((path, 0o4) for path in (folder / name for name in (*folders, *names)) if is_part(path))

@@ -48,7 +48,7 @@ def test_a_record_that_was_damaged_says_what_to_remove(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_nodes_write_no_logs_into_indices_if_they_can(status: int) -> None:
+def test_clusters_can_be_changed_and_write_no_logs_into_indices_if_they_can(status: int) -> None:
     sent: list[dict[str, Any]] = []
 
     class Answering(BaseHTTPRequestHandler):

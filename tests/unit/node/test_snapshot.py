@@ -144,7 +144,9 @@ def test_a_list_that_is_broken_is_one_line(there: Path, content: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("path", ["whole", "backup", "backup/indices/whole", "none/whole"])
+@pytest.mark.parametrize(
+    "path", ["whole", "backup", "backup/indices/whole", "none/whole", f"{'n' * 256}/whole"]
+)
 def test_a_directory_that_is_no_repository_is_refused(tmp_path: Path, there: Path, path: str) -> None:
     with pytest.raises(PlanError, match=r"is no repository of snapshots .*give the 'location'"):
         Snapshot(path=tmp_path / path).require(IMAGE)
@@ -154,8 +156,8 @@ def test_a_repository_that_is_a_link_is_refused_and_so_is_one_with_links(tmp_pat
     (tmp_path / "link").symlink_to(there)
     with pytest.raises(PlanError, match="link is a link; give the directory that it leads to"):
         Snapshot(path=tmp_path / "link" / "whole").require(IMAGE)
-    (there / "indices" / "i3").symlink_to(tmp_path)
-    with pytest.raises(SetupError, match=r"i3 is a link, which leads nowhere .* \(cp -rL\)"):
+    (there / "indices" / "i1" / "0").symlink_to(tmp_path)
+    with pytest.raises(SetupError, match=r"i1/0 is a link, which leads nowhere .* \(cp -rL\)"):
         Snapshot(path=there / "whole").require(IMAGE)
 
 
@@ -197,6 +199,23 @@ def test_a_folder_needs_to_be_entered_too(there: Path) -> None:
     (there / "indices").chmod(0o644)
     with pytest.raises(SetupError, match=re.escape(f"{there / 'indices'} cannot be read by the node's user")):
         Snapshot(path=there / "whole").require(IMAGE)
+
+
+def test_what_no_restore_of_it_reads_may_be_anyones(there: Path, tmp_path: Path) -> None:
+    (there / "lost+found").mkdir(mode=0o700)  # of a repository that is a mount's root
+    (there / "notes").symlink_to(tmp_path)
+    (there / "indices" / "i2" / "__blob").chmod(0)  # of another snapshot
+    Snapshot(path=there / "whole").require(IMAGE)
+
+
+@pytest.mark.parametrize("latest", [None, 257])
+def test_the_newest_list_counts_whatever_index_latest_says(there: Path, latest: int | None) -> None:
+    (there / "index-257").write_text('{"snapshots": [], "indices": {}}')
+    (there / "index.latest").unlink()  # never written where support_url_repo is false
+    if latest:
+        (there / "index.latest").write_bytes(latest.to_bytes(8, "big"))
+    Snapshot(path=there / "whole").require(IMAGE)
+    in_s3(there).require(IMAGE)
 
 
 def test_room_is_that_of_its_own_indices(there: Path) -> None:
