@@ -1,5 +1,6 @@
 """A user's own indices: a source of a dataset. The data directory that they are from is never written to."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -19,6 +20,7 @@ from esrally_ebs.model import Node
 from esrally_ebs.node import api
 from esrally_ebs.store.files import copy_tree, open_file
 
+NEEDS_RIGHT: Final = "run as root alone (SUDO_UID unset) or as its owner"
 _LOCK: Final = "node.lock"
 _MAX_LOCK_BYTES: Final = 1 << 20  # it has none
 _MAX_COMMIT_BYTES: Final = 1 << 24  # it has some kilobytes
@@ -52,24 +54,22 @@ class DataDirectory:
     def require(self, image: str) -> None:
         """Raise PlanError for what no node has written, SetupError when it is in use or too new."""
         try:
-            is_data = any((self.path / below).is_dir() for below in ("indices", "nodes/0/indices"))
-        except PermissionError as error:
-            raise SetupError(f"dataset.data: {error.filename}: {error.strerror}; run as root") from error
-        except OSError as error:  # a name that is too long, a mount that has failed
-            raise SetupError(
-                f"dataset.data: {error.filename}: {error.strerror}; give a directory that can be read"
-            ) from error
-        if not is_data:
+            self._require_data()
+            _require_stopped(self.path)  # first: files of a node that runs come and go
+            _require_readable(self.path)
+            written = version_of(self.path)
+        except OSError as error:
+            raise _unreadable(error) from error
+        if written:
+            self._require_able(written, image)
+            require_version(f"dataset.data: {self.path} was written", written, image)
+
+    def _require_data(self) -> None:
+        if not any((self.path / below).is_dir() for below in ("indices", "nodes/0/indices")):
             raise PlanError(
                 f"dataset.data: {self.path} is no data directory of Elasticsearch (it has no indices/); give "
                 "what path.data of the node says"
             )
-        _require_stopped(self.path)  # first: files of a node that runs come and go
-        _require_readable(self.path)
-        written = version_of(self.path)
-        if written:
-            self._require_able(written, image)
-            require_version(f"dataset.data: {self.path} was written", written, image)
 
     def _require_able(self, written: tuple[int, ...], image: str) -> None:
         """Raise PlanError for a directory that only another program, or a version between, can read."""
@@ -228,20 +228,22 @@ def release_of(number: int) -> tuple[int, int, int]:
     return number // 1_000_000, number // 10_000 % 100, number // 100 % 100
 
 
+def _unreadable(error: OSError) -> SetupError:
+    next_step = NEEDS_RIGHT if isinstance(error, PermissionError) else "give a directory that can be read"
+    return SetupError(f"dataset.data: {error.filename}: {error.strerror}; {next_step}")
+
+
 def _require_readable(data: Path) -> None:
-    try:
-        for _, path in _files(data):
-            if path.is_symlink():
-                raise SetupError(
-                    f"dataset.data: {path} is a link, which leads nowhere in a node's container; give a copy "
-                    "with what its links lead to (cp -rL)"
-                )
-            if not path.is_file():
-                raise SetupError(f"dataset.data: {path} is a pipe or device; give a copy without it")
-            if not os.access(path, os.R_OK):
-                raise SetupError(f"dataset.data: {path} cannot be read; run as root or as its owner")
-    except OSError as error:
-        raise SetupError(f"dataset.data: {error.filename}: {error.strerror}; run as its owner") from error
+    for _, path in _files(data):
+        if path.is_symlink():
+            raise SetupError(
+                f"dataset.data: {path} is a link, which leads nowhere in a node's container; give a copy "
+                "with what its links lead to (cp -rL)"
+            )
+        if not path.is_file():
+            raise SetupError(f"dataset.data: {path} is a pipe or device; give a copy without it")
+        if not os.access(path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def _require_stopped(data: Path) -> None:

@@ -23,7 +23,7 @@ import elasticsearch
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import NODE_USER, Node
 from esrally_ebs.node import api
-from esrally_ebs.node.data_directory import release_of, require_version, take_only
+from esrally_ebs.node.data_directory import NEEDS_RIGHT, release_of, require_version, take_only
 from esrally_ebs.node.life import REPOSITORY
 from esrally_ebs.store.files import open_file
 
@@ -284,7 +284,7 @@ def _require_readable(repository: Path, parts: tuple[str, ...]) -> None:
 
 
 def _unreadable(error: OSError) -> SetupError:
-    return SetupError(f"dataset.snapshot: {error.filename}: {error.strerror}; run as root or as its owner")
+    return SetupError(f"dataset.snapshot: {error.filename}: {error.strerror}; {NEEDS_RIGHT}")
 
 
 def _all_of(repository: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, int]]:

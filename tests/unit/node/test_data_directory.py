@@ -191,6 +191,16 @@ def test_a_name_that_no_file_system_has_is_one_line() -> None:
         DataDirectory(path=Path("/", "n" * 256)).require(IMAGE)
 
 
+def test_what_this_user_may_not_read_is_one_line(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path, most: int) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(data_directory, "open_file", denied)
+    line = r"node\.lock: Permission denied; run as root alone \(SUDO_UID unset\) or as its owner"
+    with pytest.raises(SetupError, match=line):
+        DataDirectory(path=data).require(IMAGE)
+
+
 def test_a_file_that_goes_once_it_was_looked_at_is_one_line(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
