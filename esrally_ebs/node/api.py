@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import statistics
 import time
@@ -16,6 +17,7 @@ from esrally_ebs.errors import SetupError
 
 _REASON_SIGNS = 300
 _ROUND_TRIPS = 21
+_CAUSE = re.compile(r"^Caused by: (.+)", re.MULTILINE)
 # By process and port: one is kept for the next request, such as that before each cold search.
 _idle: defaultdict[tuple[int, int], list[HTTPConnection]] = defaultdict(list)
 
@@ -59,6 +61,7 @@ def missing_shard(port: int) -> str:
         facts = get(port, "/_cluster/allocation/explain")
         if facts["primary"]:
             why = facts["unassigned_info"].get("details") or facts["allocate_explanation"]
+            why = [why, *_CAUSE.findall(why)][-1]  # of a Java stack, that of all before it
             text = _line(f"shard {facts['shard']} of {facts['index']} is missing: {why}")
             return f"{text}; give data and an image (ES_IMAGE) that have all of it, or a snapshot of others"
     return ""

@@ -81,6 +81,16 @@ def test_an_error_says_what_the_node_said(port: int, path: str, says: str) -> No
             "shard 3 of logs is missing: no tokenizer [icu]; give data and an image",
         ),
         (
+            {
+                "primary": True,
+                "unassigned_info": {
+                    "details": "failed recovery\n\tat org\nCaused by: failed to recover\n\t... 8 more\n"
+                    "Caused by: CorruptIndexException: checksum failed\n\tat org\n\t... 11 more\n"
+                },
+            },
+            "shard 3 of logs is missing: CorruptIndexException: checksum failed; give data and an image",
+        ),
+        (
             {"primary": True, "unassigned_info": {}, "allocate_explanation": "no copy on any node"},
             "shard 3 of logs is missing: no copy on any node; give data",
         ),
