@@ -23,7 +23,7 @@ _PROCESS_MADVISE = 440
 _CACHESTAT = 451
 _MADV_PAGEOUT = 21
 _CHUNK = 1 << 30  # one call may not advise 2 GiB or more
-_MAX_OPEN = 512  # files; of 1,024 descriptors that a process has by default
+_MAX_OPEN = 512  # files and folders; of 1,024 descriptors that a process has by default
 _TICK_NS = 2_000_000_000  # times of change are whole seconds on some file systems (ext3, NFS servers)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -146,10 +146,11 @@ def residency(directory: Path) -> Residency:
 
 # By folder: its device and inode and when it changed last, and what is in it: not read again while it is so.
 _listed: dict[str, tuple[tuple[int, int, int] | None, list[tuple[str, bool]]]] = {}
+_kept: set[int] = set()  # descriptors of all that are counted at once, one directory in each thread
 
 
 class Files:
-    """The files under a directory, kept open from one count of their pages to the next.
+    """The files under a directory, kept open from one count of their pages to the next, as far as they may.
 
     What is open stays in memory when names and inodes are dropped. To look it all up again takes six reads
     of the volume, one after the other, and that right before the request that is to find it idle.
@@ -160,7 +161,8 @@ class Files:
         # An overlay's files have their pages in the layers below, which only mincore(2) sees.
         self._pages = pages_in_core if _is_on_overlay(directory) else cached_pages
         self._directory = directory
-        self._folders: dict[int, int] = {}  # by descriptor, when each changed last (ns)
+        # by descriptor, or by path where it is not kept open, when each changed last (ns)
+        self._folders: dict[int | str, int] = {}
         self._files: dict[str, int] = {}
         self._closed_files: list[str] = []
 
@@ -168,7 +170,9 @@ class Files:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for descriptor in (*self._folders, *self._files.values()):
+        own = [one for one in (*self._folders, *self._files.values()) if isinstance(one, int)]
+        _kept.difference_update(own)
+        for descriptor in own:
             os.close(descriptor)
         self._folders, self._files, self._closed_files = {}, {}, []
 
@@ -177,7 +181,7 @@ class Files:
 
         Raises SetupError when the directory cannot be read.
         """
-        if not self._folders or any(os.fstat(one).st_ctime_ns != at for one, at in self._folders.items()):
+        if not self._folders or any(_changed_ns(one) != at for one, at in self._folders.items()):
             self.__exit__()
             self._open_below(str(self._directory))
         resident: dict[str, FileId] = {}
@@ -201,7 +205,13 @@ class Files:
         facts = os.fstat(descriptor)
         was = facts.st_dev, facts.st_ino, facts.st_ctime_ns
         is_past = facts.st_ctime_ns < time.time_ns() - _TICK_NS  # else what comes next may have the same time
-        self._folders[descriptor] = facts.st_ctime_ns if is_past else -1
+        changed_ns = facts.st_ctime_ns if is_past else -1
+        if len(_kept) < _MAX_OPEN:
+            _kept.add(descriptor)
+            self._folders[descriptor] = changed_ns
+        else:
+            os.close(descriptor)
+            self._folders[folder] = changed_ns
         listed, names = _listed.get(folder, (None, []))
         if listed != was or not is_past:
             names = _names_in(folder)
@@ -210,13 +220,18 @@ class Files:
             path = f"{folder}/{name}"
             if is_folder:
                 self._open_below(path)
-            elif len(self._files) == _MAX_OPEN:
-                self._closed_files.append(path)
-            elif (file := _open(path)) is not None:
-                if stat.S_ISREG(os.fstat(file).st_mode):
-                    self._files[path] = file
-                else:
-                    os.close(file)
+            else:
+                self._open_file(path)
+
+    def _open_file(self, path: str) -> None:
+        if len(_kept) >= _MAX_OPEN:
+            self._closed_files.append(path)
+        elif (file := _open(path)) is not None:
+            if stat.S_ISREG(os.fstat(file).st_mode):
+                _kept.add(file)
+                self._files[path] = file
+            else:
+                os.close(file)
 
     def _opened(self) -> Iterator[tuple[str, int]]:
         yield from self._files.items()
@@ -224,6 +239,14 @@ class Files:
             with opened(path) as descriptor:
                 if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
                     yield path, descriptor
+
+
+def _changed_ns(folder: int | str) -> int:
+    """When a folder changed last (ns); 0 for one that is gone."""
+    try:
+        return os.stat(folder).st_ctime_ns  # noqa: PTH116 - or a descriptor
+    except OSError:
+        return 0
 
 
 def _names_in(folder: str) -> list[tuple[str, bool]]:

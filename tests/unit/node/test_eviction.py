@@ -1,6 +1,7 @@
 """Residency and the refusals of an eviction; what needs root is in tests/system/test_eviction.py."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -83,8 +84,27 @@ def test_of_very_many_files_some_are_opened_for_each_count(
         (tmp_path / f"_{number}.cfs").write_bytes(b"x" * 1000)
     with Files(tmp_path) as files:
         assert files.residency().resident_bytes == 10_000
-        assert len(_open_descriptors(tmp_path)) == 4  # with the folder's
+        assert len(_open_descriptors(tmp_path)) == 3  # with the folder's
         assert len(files.residency().resident) == 10
+
+
+def test_of_very_many_shards_all_nodes_of_a_cluster_have_few_folders_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_cache, "_MAX_OPEN", 3)
+    monkeypatch.setattr(page_cache, "_TICK_NS", 20_000_000)
+    for shard in (tmp_path / node / str(number) for node in "ab" for number in range(10)):
+        shard.mkdir(parents=True)
+        (shard / "_0.cfs").write_bytes(b"x" * 1000)
+    time.sleep(0.03)
+    with Files(tmp_path / "a") as a, Files(tmp_path / "b") as b:
+        for number in range(3):
+            assert (a.residency().total_bytes, b.residency().total_bytes) == (10_000, 10_000 + number * 1000)
+            assert len(_open_descriptors(tmp_path)) == 3
+            (tmp_path / "b" / "9" / f"_{number + 1}.cfs").write_bytes(b"x" * 1000)
+        shutil.rmtree(tmp_path / "b" / "8")
+        assert b.residency().total_bytes == 12_000
+    assert _open_descriptors(tmp_path) == []
 
 
 def _open_descriptors(directory: Path) -> list[Path]:
