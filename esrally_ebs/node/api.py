@@ -55,6 +55,13 @@ def is_ready(port: int, *, nodes: int = 1, patience_s: float = 1.0) -> bool:
     return health.get("status") in ("yellow", "green") and not health.get("timed_out", True)
 
 
+def active_shards(port: int) -> int:
+    """How many copies of shards the node's cluster serves; 0 while it does not say."""
+    with suppress(SetupError):
+        return int(get(port, "/_cluster/health?filter_path=active_shards").get("active_shards", 0))
+    return 0
+
+
 def missing_shard(port: int) -> str:
     """Which shard no node serves, and why, as the node says; empty where it says nothing or misses none."""
     with suppress(SetupError, KeyError, TypeError):

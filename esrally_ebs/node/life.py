@@ -304,11 +304,12 @@ def _wait(
 ) -> tuple[Node, ...]:
     """Wait until all nodes, in containers of these names, answer as one cluster; none may end meanwhile.
 
-    It is one of ``count`` nodes, where some are elsewhere.
+    It is one of ``count`` nodes, where some are elsewhere. Data of a user's may have thousands of shards, so
+    it is waited as long as more of them come.
     """
     count = count or len(names)
     patience_s = _READY_S * count  # they start beside one another
-    until = time.monotonic() + patience_s
+    until, shards = time.monotonic() + patience_s, 0
     while True:
         containers = [_running(arm, name) for arm, name in zip(arms, names, strict=True)]
         published = containers[0].ports
@@ -318,8 +319,10 @@ def _wait(
             break
         for arm, data_dir in zip(arms, places, strict=True):
             _check_room(arm, data_dir)
+        port = at_ports[waiting[0]]
+        if port and (more := api.active_shards(port)) > shards:
+            until, shards = time.monotonic() + patience_s, more
         if time.monotonic() > until:
-            port = at_ports[waiting[0]]
             text = (port and api.missing_shard(port)) or engine.reason(engine.log(names[waiting[0]]))
             raise SetupError(
                 f"arm {arms[waiting[0]]}: Elasticsearch is not ready after {patience_s:.0f} s: {text}"

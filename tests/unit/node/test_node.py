@@ -1,5 +1,6 @@
 """What the pack makes of the words of engine, kernel and Elasticsearch, and what it asks Compose for."""
 
+import itertools
 import json
 import os
 import re
@@ -29,6 +30,29 @@ def settings(heap_mib: int = 512, memory_mib: int = 1068, cpus: float = 1) -> no
 def compose_defaults() -> dict[str, str]:
     """Variable -> default of ``${NAME:-default}`` in the compose file."""
     return dict(re.findall(r"\$\{(\w+):-([^}]*)\}", resource("compose/node.yml").read_text()))
+
+
+@pytest.mark.parametrize("more", [1, 0])
+def test_a_node_is_waited_for_as_long_as_more_of_its_shards_come(
+    more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many of them, as a user's data may have, a start takes minutes."""
+    asked = itertools.count()
+    container = engine.Container(pid=1, running=True, exit_code=0, out_of_memory=False, ports={9200: 1})
+    monkeypatch.setattr(engine, "inspect", lambda name: container)
+    monkeypatch.setattr(life.api, "is_ready", lambda port, nodes: next(asked) == 10)
+    monkeypatch.setattr(life.api, "active_shards", lambda port: 7 + more * next(shards))
+    monkeypatch.setattr(life.api, "missing_shard", lambda port: "shard 3 is missing")
+    monkeypatch.setattr(life, "_node", lambda arm, *_: arm)
+    monkeypatch.setattr(life, "_check_room", lambda *_: None)
+    monkeypatch.setattr(life, "_READY_S", 0.02)
+    monkeypatch.setattr(life, "_POLL_S", 0.01)
+    shards = itertools.count()
+    if more:
+        assert life._wait(["a"], ["c"], [tmp_path], image="i") == ("a",)
+    else:
+        with pytest.raises(SetupError, match="shard 3 is missing"):
+            life._wait(["a"], ["c"], [tmp_path], image="i")
 
 
 def test_page_cache_is_what_heap_and_overhead_leave() -> None:
