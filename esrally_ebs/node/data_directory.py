@@ -112,6 +112,7 @@ class DataDirectory:
         try:
             before = _content(self.path)
             copy_tree(self.path, data, without=_LOCK)
+            _make_writable(data)
             after, copied = _content(self.path), _content(data)
         except OSError as error:
             raise SetupError(f"dataset.data: {self.path} cannot be copied: {error}") from error
@@ -226,6 +227,13 @@ def version_of(data: Path) -> tuple[int, int, int] | None:
 def release_of(number: int) -> tuple[int, int, int]:
     """The release that Elasticsearch means by a number: 8.8.2 by 8080299."""
     return number // 1_000_000, number // 10_000 % 100, number // 100 % 100
+
+
+def _make_writable(copy: Path) -> None:
+    """What was kept as a backup may be read-only, and its node would say that another one has locked it."""
+    for path in (copy, *copy.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
 
 
 def _unreadable(error: OSError) -> SetupError:

@@ -151,6 +151,18 @@ def test_a_copy_has_all_but_the_lock_and_the_original_is_as_it_was(tmp_path: Pat
     assert {path: (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns) for path in data.rglob("*")} == before
 
 
+def test_a_copy_of_a_read_only_backup_can_be_written_to(tmp_path: Path, data: Path) -> None:
+    modes = {path: 0o555 if path.is_dir() else 0o440 for path in (data, *data.rglob("*"))}
+    for path, mode in modes.items():
+        path.chmod(mode)
+    DataDirectory(path=data).lay_out(tmp_path / "copy")
+    copied = {path.stat().st_mode & 0o777 for path in (tmp_path / "copy", *(tmp_path / "copy").rglob("*"))}
+    assert copied == {0o755, 0o640}
+    assert {path: path.stat().st_mode & 0o777 for path in modes} == modes
+    for path in modes:
+        path.chmod(0o755)  # for who removes it
+
+
 def test_a_name_that_is_no_utf8_is_copied_like_any(tmp_path: Path, data: Path) -> None:
     (data / os.fsdecode(b"donn\xe9es")).touch()
     DataDirectory(path=data).lay_out(tmp_path / "copy")
