@@ -35,6 +35,7 @@ MIN_MAPS = 262_144  # vm.max_map_count that a node wants which others reach
 # Docker's exit codes: 128 + SIGTERM is how a JVM ends after its shutdown hooks
 _CLEAN_EXITS = (0, 143)
 _RARE_CHECK = "1h"
+_OLDEST_MAJOR = 8
 _ROOM_BYTES = (
     16 * MIB
 )  # with less, Elasticsearch starts but never becomes its own master, and does not say why
@@ -344,6 +345,13 @@ def _running(arm: str, name: str) -> engine.Container:
 
 
 def _node(arm: str, name: str, container: engine.Container, port: int, data_dir: Path, image: str) -> Node:
+    version: str = api.get(port, "/")["version"]["number"]
+    if int(version.partition(".")[0]) < _OLDEST_MAJOR:
+        raise SetupError(
+            f"arm {arm}: {image} is of version {version}; Elasticsearch before 8, and OpenSearch, have "
+            "indices in nodes/0, where nothing of ours looks; set ES_IMAGE to 8.0 or later, which takes over "
+            "data of 7.17"
+        )
     pid = cgroups.largest_process(container.pid)
     return Node(
         arm=arm,
@@ -354,7 +362,7 @@ def _node(arm: str, name: str, container: engine.Container, port: int, data_dir:
         data_dir=data_dir,
         memory_cgroup=cgroups.memory_cgroup_of(pid),
         processor_time=cgroups.processor_time_of(pid),
-        version=api.get(port, "/")["version"]["number"],
+        version=version,
         image=image,
     )
 

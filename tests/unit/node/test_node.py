@@ -32,6 +32,15 @@ def compose_defaults() -> dict[str, str]:
     return dict(re.findall(r"\$\{(\w+):-([^}]*)\}", resource("compose/node.yml").read_text()))
 
 
+def test_a_node_that_keeps_its_indices_elsewhere_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(life.api, "get", lambda port, path: {"version": {"number": "7.17.29"}})
+    container = engine.Container(pid=1, running=True, exit_code=0, out_of_memory=False, ports={9200: 1})
+    with pytest.raises(SetupError, match=r"arm a: es:7 is of version 7\.17\.29; .* 8\.0 or later"):
+        life._node("a", "container", container, 1, tmp_path, "es:7")
+
+
 @pytest.mark.parametrize("more", [1, 0])
 def test_a_node_is_waited_for_as_long_as_more_of_its_shards_come(
     more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
