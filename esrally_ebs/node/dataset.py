@@ -3,6 +3,7 @@
 Takes a source and a way to start a node, gives a data directory in the cache, keyed by all that shapes it.
 """
 
+import errno
 import hashlib
 import json
 import shutil
@@ -149,7 +150,6 @@ def ensure(
     existing = cached(home, key)
     if existing is not None:
         return existing
-    shutil.rmtree(path, ignore_errors=True)  # what lost the record of what it is
     _require_room(home, source)
     with made_whole(path, session) as unfinished:
         folders = _folders(unfinished, nodes_per_arm)
@@ -170,7 +170,7 @@ def ensure(
             hash=content_hash(*places),
         )
         (unfinished / RECORD).write_text(dataset.sealed())
-    return dataset
+    return cached(home, key) or dataset  # of two sessions at once the quicker one's, with other segments
 
 
 def _build(
@@ -292,15 +292,23 @@ def unfinished_folder(home: Path, key: str, session: str) -> Path:
 
 @contextmanager
 def made_whole(path: Path, session: str) -> Iterator[Path]:
-    """A folder that becomes ``path``, of a home, when the block ends, and goes when it fails."""
+    """A folder that becomes ``path``, of a home, when the block ends, and goes when it fails.
+
+    What was there before goes, but not what another session has made there meanwhile: it may be in use.
+    """
     new = unfinished_folder(path.parents[1], path.name, session)
     try:
-        shutil.rmtree(new, ignore_errors=True)
+        for old in (new, path):
+            shutil.rmtree(old, ignore_errors=True)
         new.mkdir(parents=True, mode=0o700)
         yield new
-        shutil.rmtree(path, ignore_errors=True)
         sync_folder(new, {})  # a power cut leaves it whole or unfinished
-        new.rename(path)
+        try:
+            new.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            shutil.rmtree(new)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise

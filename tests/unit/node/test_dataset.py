@@ -107,3 +107,15 @@ def test_of_a_copy_that_is_another_the_volume_is_blamed_only_where_the_dataset_i
     arm = replace(GP2, mount=tmp_path / "arm", control=None)
     with pytest.raises(EbsError, match=r"does not keep data" if is_kept_as_built else "no longer what was"):
         dataset.copy_to(kept, arm)
+
+
+def test_of_two_sessions_at_once_what_the_quicker_one_has_made_stays(tmp_path: Path) -> None:
+    path = tmp_path / "datasets" / "key"
+    path.mkdir(parents=True)
+    (path / "old").touch()
+    with dataset.made_whole(path, "slower") as slower:
+        (slower / "by").write_text("slower")
+        with dataset.made_whole(path, "quicker") as quicker:
+            (quicker / "by").write_text("quicker")
+    assert [str(each.relative_to(path.parent)) for each in path.parent.rglob("*")] == ["key", "key/by"]
+    assert (path / "by").read_text() == "quicker"
