@@ -39,6 +39,14 @@ def test_a_command_that_a_document_shows_is_understood(words: list[str]) -> None
         return  # --help
 
 
+def test_a_command_that_a_document_shows_can_be_pasted_into_any_shell() -> None:
+    text = "\n".join(page.read_text() for page in [*PAGES, *(ROOT / "tracks").rglob("*.md")])
+    lines = re.findall(r"^\$ (.+)$", text.replace("\\\n", " "), re.MULTILINE)
+    bare = {line: re.sub(r"'[^']*'|\"[^\"]*\"|#.*", "", line) for line in lines}
+    # zsh runs no command with a pattern that fits no file; sudo looks for programs on a PATH of its own
+    assert not [line for line, words in bare.items() if re.search(r"[][{}*?;<>]|sudo esrally", words)]
+
+
 def test_every_plan_that_a_command_of_the_runbook_names_is_there() -> None:
     words = [word for words in shown(ROOT / "docs" / "runbooks" / "gp2-to-gp3.md") for word in words]
     named = {word for word in words if word.startswith("gp2-")}
