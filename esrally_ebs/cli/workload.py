@@ -44,4 +44,7 @@ def workload_import(
         format=format_, index=index, hash_literals=hash_literals, modules=not without_modules
     )
     put(queries.import_logs(logs, output, options).text())
-    put(f"race with: esrally race --track-path={shlex.quote(str(output))}")
+    put(
+        "race it on a stopped node's data directory: "
+        f"esrally race --track-path={shlex.quote(str(output))} --track-params=data:/var/lib/elasticsearch"
+    )

@@ -23,7 +23,7 @@ def test_the_import_that_the_page_shows_runs(
     words = [str(GOLDEN_LOGS / "es-query-log.log") if "/" in word else word for word in shlex.split(line)]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert printed.splitlines()[-1].removeprefix("race with: esrally ") in race
+    assert printed.splitlines()[-1] == f"race it on a stopped node's data directory: esrally {race}"
     written = {path.name for path in (tmp_path / "my-queries").iterdir()}
     section = PAGE.split("## What is written\n")[1].split("\n## ")[0]
     assert written == set(re.findall(r"`([\w-]+\.\w+)`", section))
