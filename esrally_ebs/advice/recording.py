@@ -294,7 +294,10 @@ def _require_searches_alone(session: Session) -> None:
 
 def _require_one_by_one(session: Session, arm: str, began_s: Column, latency_s: Column) -> None:
     if not len(began_s):
-        raise MeasurementError(f"session {session.id}: arm {arm!r} has no measured requests in its trace")
+        raise MeasurementError(
+            f"session {session.id}: arm {arm!r} has no measured requests in its trace; record it anew, with "
+            "'trace --log' a query log of that time, or by a race whose plan has trace = true"
+        )
     if np.any(began_s[1:] < began_s[:-1] + latency_s[:-1]):
         raise MeasurementError(
             f"session {session.id}: requests of arm {arm!r} overlap, so their I/Os cannot be told apart;"
