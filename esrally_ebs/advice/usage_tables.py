@@ -51,7 +51,10 @@ def build_usage(
         facts={"session": source, "state": "usage", "plan": ""},
         verdict=_verdict(today, free),
         details=() if free is None else _living_on_credits(free),
-        labels=(f"A statement {MODELS}.",),
+        labels=(
+            f"A statement {MODELS}.",
+            "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",
+        ),
         tables=(
             cell_table("usage", "Settings, each less at its limits than all cheaper ones", titles, rows),
             *([] if ios is None else [_access(ios)]),
@@ -59,7 +62,6 @@ def build_usage(
         warnings=(
             *notes,
             *price_warnings(options, unpriced, region),
-            "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",
             "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
             "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
             *(_CENSORED if today.usage.limited_s else ()),

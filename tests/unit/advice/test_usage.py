@@ -92,6 +92,15 @@ def test_credits_were_never_lower_than_at_first_where_they_grew() -> None:
     assert replay_usage(columns_of([QUIET] * 60), gp2, credits=0.5).lowest_credits == 0.5
 
 
+def test_right_below_the_cheapest_setting_stands_that_latency_was_not_looked_at() -> None:
+    """Of a log with little to do that is a disk, whose every I/O takes milliseconds."""
+    today = VolumeSpec(name="a", type="gp3", size_bytes=500 * GIB)
+    options, _ = usage_options([idle(60)] * 10, today, region="us-east-1", types=["gp3", "st1"])
+    report = build_usage("log", [idle(60)] * 10, options, region="us-east-1")
+    assert report.verdict.startswith("st1")
+    assert any("Nothing is said of the latency of requests" in label for label in report.labels)
+
+
 @pytest.mark.parametrize(("idle_s", "hours"), [(0, "2.1"), (60, "7.5"), (240, None)])
 def test_a_volume_that_lives_on_credits_is_not_named_without_saying_how_long(
     idle_s: int, hours: str | None
