@@ -24,6 +24,7 @@ COMMANDS_PAGE, REFERENCE = PAGES["docs/commands.md"], PAGES["docs/reference.md"]
 DOCUMENTS = {
     **PAGES,
     **{name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")},
+    **{page.relative_to(ROOT).as_posix(): page.read_text() for page in (ROOT / "tracks").rglob("*.md")},
 }
 WORDS_OF_FIVE_MINUTES = 900
 
@@ -195,6 +196,16 @@ def test_every_file_that_a_document_names_exists(name: str) -> None:
     )
     assert not [link for link in links if not ((ROOT / name).parent / link).exists()]
     assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_heading_that_a_document_leads_to_exists(name: str) -> None:
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", DOCUMENTS[name]):
+        text = ((ROOT / name).parent / path).read_text() if path else DOCUMENTS[name]
+        headings = [
+            re.sub(r"[^\w -]", "", line.lower()) for line in re.findall("^#+ (.+)$", text, re.MULTILINE)
+        ]
+        assert anchor in [heading.replace(" ", "-") for heading in headings]
 
 
 def test_every_benchmark_is_described() -> None:
