@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.store.encoding import TRACE
+from esrally_ebs.store.encoding import MAX_IO_BYTES, TRACE
 
 _SECTOR = 512
 _MAX_LINE = 1000  # characters; a longer line is of no trace
@@ -166,7 +166,7 @@ def _events(lines: Iterator[str], *, has_queue: bool) -> list[_Event]:
 def _event(of: dict[str, Any]) -> Iterator[_Event]:
     """The event of a line; nothing where the place or size is none, as of a command to the disk."""
     size = int(of["bytes"]) if "bytes" in of else int(of["sectors"]) * _SECTOR
-    if int(of["sector"]) >= _MAX_SECTOR or not 0 < size < 2**32:
+    if int(of["sector"]) >= _MAX_SECTOR or not 0 < size < MAX_IO_BYTES:
         return
     seconds, took_ms = float(of["s"]), of.get("took_ms")
     action = of.get("action", "complete")[0].upper().replace("I", "D")
@@ -192,7 +192,7 @@ def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Io]:
     for line in lines:
         if not has_times and (wait := _IOLOG_WAIT.match(line)):
             now_us += int(wait["us"])
-        elif io := _IOLOG.match(line):
+        elif (io := _IOLOG.match(line)) and 0 < int(io["bytes"]) < MAX_IO_BYTES:
             at_s = (int(io["us"] or 0) if has_times else now_us) / 1e6
             yield _Io(io["device"], at_s, None, int(io["offset"]), int(io["bytes"]), io["op"], None, None)
 

@@ -16,6 +16,7 @@ from esrally_ebs.model import BaselineRow, Event, Sample, TelemetryPoint
 
 MAX_TIME = 253_402_300_800  # the year 10,000, which no calendar here can show
 Time = Annotated[float, Field(ge=0, lt=MAX_TIME, allow_inf_nan=False)]
+MAX_IO_BYTES = 2**32  # the kernel counts the bytes of an I/O in 32 bits
 _MAX_INTEGER = 2**63  # what a signed number of 64 bits does not hold
 _TEXT = pa.dictionary(pa.int32(), pa.string())  # few values, many rows
 

@@ -26,7 +26,15 @@ import pyarrow.parquet as pq
 
 from esrally_ebs.errors import FormatError
 from esrally_ebs.model import Sample, TelemetryPoint
-from esrally_ebs.store.encoding import MAX_TIME, MAY_BE_MISSING, SAMPLES, TELEMETRY, parse_json, to_table
+from esrally_ebs.store.encoding import (
+    MAX_IO_BYTES,
+    MAX_TIME,
+    MAY_BE_MISSING,
+    SAMPLES,
+    TELEMETRY,
+    parse_json,
+    to_table,
+)
 from esrally_ebs.store.files import locked, make_directory, open_file, replacing
 
 FLUSH_EVERY_S = 1.0
@@ -43,7 +51,9 @@ _PART_NAME = re.compile(r"(part|merged)-[^/]*\.parquet")
 UNREADABLE = "not readable as Parquet"
 # Of a file that was cut, whose data is damaged, or that lacks columns; ArrowInvalid is a ValueError.
 BROKEN = (pa.ArrowException, FormatError, OSError, ValueError, TypeError, LookupError)
-_TIMES = frozenset({"started_s", "at_s", "done_s"})  # columns that clocks and axes are made of
+# Columns of which each value is at least one of these and less than the other: times, of which clocks and
+# axes are made, and sizes, by which machine code counts.
+_RANGES = {**dict.fromkeys(("started_s", "at_s", "done_s"), (0, MAX_TIME)), "bytes": (1, MAX_IO_BYTES)}
 # What a table of measurements cannot do better than, and a file that was made to fill the memory does.
 _MAX_BYTES = 2**40
 _MAX_ROWS_PER_BYTE, _MAX_COMPRESSION = 1, 200
@@ -297,13 +307,11 @@ def _checked(table: pa.Table, wanted: pa.Schema) -> pa.Table:
         column = table[name]
         if column.null_count and name not in MAY_BE_MISSING:
             raise ValueError(f"{name}: a value is missing")
-        if (
-            name in _TIMES
-            and not pc.all(
-                pc.and_(pc.greater_equal(column, 0), pc.less(column, MAX_TIME)), min_count=0
-            ).as_py()
-        ):
-            raise ValueError(f"{name}: a value is no time")
+        if name in _RANGES:
+            least, beyond = _RANGES[name]
+            within = pc.and_(pc.greater_equal(column, least), pc.less(column, beyond))
+            if not pc.all(within, min_count=0).as_py():
+                raise ValueError(f"{name}: a value is out of range")
     return table
 
 

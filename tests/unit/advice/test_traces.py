@@ -278,6 +278,12 @@ def test_periods_of_perf_are_passed_over() -> None:
     assert parse_trace(periods, "t").equals(trace("perf-script"))
 
 
+def test_an_io_of_no_bytes_in_a_log_of_fio_is_none() -> None:
+    lines = [f"{at} /dev/vdb read 4096 {size}" for at, size in enumerate((0, 2**32, 512))]
+    ios = parse_trace("\n".join(("fio version 3 iolog", *lines)), "t")
+    assert ios["bytes"].to_pylist() == [512]
+
+
 def test_two_recordings_of_fio_in_one_file_are_not_taken_for_one() -> None:
     """It adds to a file that is there: both were laid over each other, twice as many I/Os a second."""
     with pytest.raises(FormatError, match="twice: 2 recordings, as fio adds to a file"):

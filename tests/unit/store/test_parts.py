@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from small_plan import small_plan
@@ -16,7 +17,7 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Sample
 from esrally_ebs.store import PartWriter, SessionFolder, load_session
-from esrally_ebs.store.encoding import SAMPLES, to_table
+from esrally_ebs.store.encoding import SAMPLES, TRACE, to_table
 from esrally_ebs.store.files import cannot_write
 from esrally_ebs.store.parts import compact, read_parts, write_table
 
@@ -189,3 +190,15 @@ def test_a_file_whose_note_of_merging_is_broken_counts_as_a_part_like_any_other(
     rows, broken = read_parts(tmp_path, SAMPLES)
 
     assert (rows.num_rows, broken) == (1, ())
+
+
+@pytest.mark.parametrize("size", [0, -4096, 2**50])
+def test_a_size_that_no_io_has_is_not_read(tmp_path: Path, size: int) -> None:
+    """Machine code that counts by them wrote beyond the end of its memory, or for hours."""
+    row = {"arm": "a", "device": "a", "at_s": 1.0, "offset": 0, "bytes": size, "op": "read", "path_s": 0.0}
+    pq.write_table(pa.Table.from_pylist([row], schema=TRACE), tmp_path / "part-a-000000.parquet")
+    rows, broken = read_parts(tmp_path, TRACE)
+    assert rows.num_rows == 0
+    assert broken == (
+        f"{tmp_path.name}/part-a-000000.parquet: not readable as Parquet; its rows are left out",
+    )
