@@ -28,7 +28,7 @@ from esrally_ebs.volumes.virtual.replay import Column, Thread
 SOON_S = 400e-6  # a thread that goes on this soon after an I/O was done has waited for it
 # Of what the path to the volume takes: a thread cannot go on sooner, as an I/O has to come back first.
 _REACTION = 0.5
-_PAGE_BYTES = 4 * KIB
+PAGE_BYTES = 4 * KIB  # the kernel's
 
 _Edge = tuple[int, int, float]  # event, the I/O that it needs, seconds of computing in between
 
@@ -167,7 +167,7 @@ def _read_ahead(ios: dict[str, Column]) -> dict[int, int]:
     return {
         before: io
         for before, io in _followers(ios).items()
-        if ahead[io] != 0 and max(bytes_[before], bytes_[io]) > _PAGE_BYTES
+        if ahead[io] != 0 and max(bytes_[before], bytes_[io]) > PAGE_BYTES
     }
 
 

@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from esrally_ebs.advice.dependencies import access_patterns
+from esrally_ebs.advice.dependencies import PAGE_BYTES, access_patterns
 from esrally_ebs.advice.recording import Recording, doubt_of_credits
 from esrally_ebs.analysis.rounds import Estimate, critical_t
 from esrally_ebs.catalog.limits import Model, Service
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.units import KIB
 from esrally_ebs.volumes.virtual.replay import Column, Load, Replayed, Thread, replay
 
-_PAGE = 16 * KIB  # what is looked up at once: the kernel's own pages are a quarter of it
 PERCENTILES = (50, 90, 99)
 MAX_ERROR = {50: 0.03, 99: 0.10}  # of the self-check, by percentile
 MAX_TASK_ERROR = 0.10  # of one task, beyond what may be the luck of its I/Os
@@ -71,7 +69,7 @@ def _of_one_run(latency_s: Column) -> Column:
 
 def footprint_bytes(recording: Recording) -> int:
     """Of all that requests read, each place once."""
-    return _PAGE * len({page for pages in _pages(recording) for page in pages})
+    return PAGE_BYTES * len({page for pages in _pages(recording) for page in pages})
 
 
 def in_memory(recording: Recording, cache_bytes: int) -> Column:
@@ -81,7 +79,7 @@ def in_memory(recording: Recording, cache_bytes: int) -> Column:
     volume in any case.
     """
     cache: OrderedDict[int, None] = OrderedDict()
-    most = cache_bytes // _PAGE
+    most = cache_bytes // PAGE_BYTES
     hits = np.zeros(len(recording.ios["at_s"]), bool)
     for io, pages in enumerate(_pages(recording)):
         hits[io] = all(page in cache for page in pages)
@@ -104,8 +102,8 @@ def with_memory(recording: Recording, thread: Thread, cache_bytes: int) -> Threa
 
 
 def _pages(recording: Recording) -> list[range]:
-    begin = recording.ios["offset"] // _PAGE
-    end = -(-(recording.ios["offset"] + recording.ios["bytes"]) // _PAGE)
+    begin = recording.ios["offset"] // PAGE_BYTES
+    end = -(-(recording.ios["offset"] + recording.ios["bytes"]) // PAGE_BYTES)
     return [range(first, last) for first, last in zip(begin.tolist(), end.tolist(), strict=True)]
 
 

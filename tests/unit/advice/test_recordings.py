@@ -466,6 +466,16 @@ def test_a_cache_of_all_that_is_read_leaves_the_first_requests_reads_alone() -> 
     assert not in_memory(of, (IOS - 1) * BLOCK).any()  # in turns, each comes when it has just gone
 
 
+def test_a_page_that_was_never_read_is_in_no_cache() -> None:
+    """Pages were looked up by four: of single ones, as with a readahead of 4 KiB, three of four were hits."""
+    of = recording(recorded())
+    count = REQUESTS * IOS
+    pages = {"offset": np.arange(count) * 4 * KIB, "bytes": np.full(count, 4 * KIB)}
+    of = replace(of, ios=of.ios | pages)
+    assert footprint_bytes(of) == count * 4 * KIB
+    assert not in_memory(of, GIB).any()
+
+
 def test_what_is_at_one_place_of_two_devices_is_not_the_same() -> None:
     """Volumes that btrfs stripes have a device each: half of what cold requests read was taken for a hit."""
     made = recorded([(place // 2 * 2 + 1) * BLOCK for place in range(IOS)])
