@@ -62,14 +62,14 @@ class Option:
 
     @property
     def keeps(self) -> bool:
-        """Whether the bound is kept up to the upper end."""
-        return self.interval_s[1] <= self.bound.seconds
+        """Whether the bound is kept up to the upper end, for good."""
+        return not self.prediction.falls_behind and self.interval_s[1] <= self.bound.seconds
 
     @property
     def may_keep(self) -> bool:
         """Whether the interval straddles the bound."""
         low_s, high_s = self.interval_s
-        return low_s <= self.bound.seconds < high_s
+        return not self.prediction.falls_behind and low_s <= self.bound.seconds < high_s
 
     @property
     def answer(self) -> str:
@@ -108,7 +108,11 @@ class Advice:
     def neighbours(self) -> tuple[Option | None, Option | None]:
         """The next cheaper and the next dearer option of the front beside ``best``."""
         assert self.best is not None
-        below = [option for option in self.front if option.usd < self.best.usd]
+        below = [
+            option
+            for option in self.front
+            if option.usd < self.best.usd and not option.prediction.falls_behind
+        ]
         above = [
             option
             for option in self.front

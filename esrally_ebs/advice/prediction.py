@@ -11,7 +11,7 @@ from scipy import special
 from esrally_ebs.advice.dependencies import PAGE_BYTES, access_patterns
 from esrally_ebs.advice.recording import Recording, doubt_of_credits
 from esrally_ebs.analysis.rounds import Estimate, critical_t
-from esrally_ebs.catalog.limits import Model, Service
+from esrally_ebs.catalog.limits import CREDITS, Model, Service
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import VolumeSpec
@@ -117,6 +117,7 @@ class Prediction:
     waits: Mapping[str, float]  # by limit: I/Os' waits as a share of the time of all requests
     used: Mapping[str, float]  # by limit: what I/Os take, as a share of what its rate gives
     busy: float  # the share of requests' time that is not there with an infinitely fast volume
+    falls_behind: bool = False  # more comes than it serves, so latencies grow for as long as that lasts
 
     def percentile(self, percentile: float) -> Estimate:
         """One of PERCENTILES, of all requests."""
@@ -286,6 +287,12 @@ class Predictor:
             str(task): tuple(_of_one_run(latency_s[:, self._of.task == task]).tolist())
             for task in dict.fromkeys(self._of.task)
         }
+        used = {name: float(np.mean([run.used[name] for run in runs])) for name in runs[0].used}
+        lasting = [
+            share
+            for name, share in used.items()
+            if not name.endswith(CREDITS) or (name == CREDITS and not spec.credits)
+        ]
         return Prediction(
             spec=spec,
             whole=self._estimates(latency_s),
@@ -294,8 +301,9 @@ class Predictor:
                 name: float(np.mean([run.limit_s[name] for run in runs])) / total_s
                 for name in runs[0].limit_s
             },
-            used={name: float(np.mean([run.used[name] for run in runs])) for name in runs[0].used},
+            used=used,
             busy=max(0.0, 1.0 - self._fastest_s / total_s),
+            falls_behind=self.load is not None and max(lasting, default=0.0) >= 1,
         )
 
     def _estimates(self, latency_s: Column) -> tuple[Estimate, ...]:

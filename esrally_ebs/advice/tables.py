@@ -127,6 +127,8 @@ def _busy(predictor: Predictor) -> list[str]:
 
 
 def _sentence(option: Option) -> str:
+    if option.prediction.falls_behind:
+        return f"serves fewer queries than come, {_cost(option)}, held back by {_binds(option)}"
     low_s, high_s = option.interval_s
     upper = "or more" if _unbounded(option) else f"to {ms_text(high_s)}"
     return f"{option.bound.name} {ms_text(low_s)} {upper} {_cost(option)}, held back by {_binds(option)}"
@@ -176,6 +178,12 @@ def _item(advice: Advice, option: Option) -> str:
     return setting_text(option.spec) + (" (today)" if _shows(option) == _shows(advice.today) else "")
 
 
+_FALLS_BEHIND = (
+    "Some serve fewer queries than come: they keep no bound, and their times, of the first seconds, grow for"
+    " as long as that lasts."
+)
+
+
 def _front(advice: Advice) -> Table:
     rows = [
         (
@@ -193,10 +201,13 @@ def _front(advice: Advice) -> Table:
         )
         for option in _shown(advice)
     ]
+    notes = [f"{len(advice.options)} settings are compared, {MODELS}."]
+    if any(option.prediction.falls_behind for option in _shown(advice)):
+        notes.append(_FALLS_BEHIND)
     bound = f"{advice.bound.name} up to"
     titles = ["setting", "a month", "p50", "p90", "p99", bound, "keeps", "held back by"]
     title = f"Cost against {advice.bound.name}: no other setting is as cheap and as fast"
-    return cell_table("front", title, titles, rows, f"{len(advice.options)} settings are compared, {MODELS}.")
+    return cell_table("front", title, titles, rows, *notes)
 
 
 def _limits(advice: Advice) -> Iterator[Table]:

@@ -57,7 +57,8 @@ class Load(NamedTuple):
 class Replayed(NamedTuple):
     latency_s: Column  # by request
     limit_s: dict[str, float]  # by limit: I/Os' waits, of all requests
-    used: dict[str, float]  # by limit: what I/Os took, as a share of what its rate gives meanwhile
+    # By limit: what I/Os took, as a share of what its rate gives meanwhile; under a load while requests come.
+    used: dict[str, float]
     done_s: Column  # by event: when its I/O was done
 
 
@@ -176,13 +177,13 @@ def serve(
     order: Sequence[int],
     free_s: MutableSequence[float],
     flight: Flight,
-) -> float:
-    """Serve the requests of ``order`` when they are due, and fill in their latencies; when the last one ends.
+) -> None:
+    """Serve the requests of ``order`` when they are due, and fill in their latencies.
 
     Each core computes for one request at a time, for whoever came first. ``free_s``: by core. Of a request
     that is served twice at once, as happens when more come than can be served, I/Os are waited for together.
     """
-    number, count, now_s = 0, 0, 0.0
+    number, count = 0, 0
     while number < len(order) or count > 0:
         if count == 0 or (number < len(order) and due_s[number] <= flight.next_s[0]):
             arrive(flight, count, order[number], first_event[order[number]], due_s[number])
@@ -206,7 +207,6 @@ def serve(
             continue
         flight.computes[place] = not flight.computes[place]
         settle(flight.next_s, flight.place, 0, count, then_s, place)
-    return float(now_s)
 
 
 def replay(
@@ -234,7 +234,8 @@ def replay(
         ended_s = _compiled()(thread, volumes, of_credits, normals, done_s, latency_s)
         seconds = ended_s - thread.rest_s[0]
     else:
-        served, seconds = _serve(thread, volumes, load, luck, normals, done_s, latency_s)
+        served = _serve(thread, volumes, load, luck, normals, done_s, latency_s)
+        seconds = served / load.per_s
     by_limit: dict[str, float] = {}
     used: dict[str, list[float]] = {}
     for limit, waited_s, taken in zip(limits, buckets.waited_s, buckets.taken, strict=True):
@@ -252,8 +253,8 @@ def _serve(
     normals: Column,
     done_s: Column,
     latency_s: Column,
-) -> tuple[int, float]:
-    """Draw when which request comes, and serve them; how many came, and when the last one ended."""
+) -> int:
+    """Draw when which request comes, and serve them; how many came."""
     requests = len(latency_s)
     before = min(math.ceil(_BEFORE_S * load.per_s), _MOST_BEFORE)
     passes = [luck.permutation(requests) for _ in range(1 + -(-before // requests))]
@@ -263,10 +264,8 @@ def _serve(
     none, zeros = [0] * len(order), [0.0] * len(order)
     flight = arrays(Flight(zeros, list(range(len(order))), none, none, zeros, [False] * len(order)))
     free_s = np.zeros(load.cores)
-    serve_ = _compiled_load()
-    return len(order), serve_(
-        thread, volumes, normals, done_s, latency_s, first_event, due_s, order, free_s, flight
-    )
+    _compiled_load()(thread, volumes, normals, done_s, latency_s, first_event, due_s, order, free_s, flight)
+    return len(order)
 
 
 @functools.cache

@@ -117,9 +117,10 @@ def cheapest_usd(
         spec = large_enough(replace(bare, **dict(zip(fine, point, strict=True))))
         price = monthly(spec, "us-east-1").usd
         if price < usd and known_model(spec):
-            high_s = predict(spec).percentile(bound.percentile).high
+            predicted = predict(spec)
+            high_s = predicted.percentile(bound.percentile).high
             assert high_s is not None
-            usd = price if high_s <= bound.seconds else usd
+            usd = price if high_s <= bound.seconds and not predicted.falls_behind else usd
     return usd
 
 

@@ -44,6 +44,31 @@ def test_more_ios_than_a_volume_serves_wait_for_its_limit_however_short_the_reco
     assert served.percentile(99).value < 2 * predictor.check.percentile(99).value
 
 
+def test_a_volume_that_serves_fewer_queries_than_come_keeps_no_bound() -> None:
+    """Of the first ten seconds and 48 queries p90 was up to 2.9 s: today's volume was said to keep 5 s."""
+    made = recording(recorded())
+    predictor = Predictor(made, thread_of(made)).under(Load(120, 16))
+    bound = Bound(percentile=90, seconds=5.0)
+    advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3", "gp2"])
+    assert advice.best is not None
+    (iops, *_) = model_for(advice.best.spec).limits
+    assert 120 * IOS <= iops.rate < 1.2 * 120 * IOS
+    assert not advice.today.keeps
+    assert advice.today.prediction.used["iops"] == pytest.approx(120 * IOS / 3000, rel=0.01)
+    gp2 = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None)
+    assert predictor.predict(gp2).falls_behind  # of 3,600 IOPS it bursts to 3,000
+    predictor.under(Load(60, 16))
+    assert not predictor.predict(gp2).falls_behind
+    assert predictor.predict(replace(gp2, credits=0.0)).falls_behind
+    predictor.under(Load(120, 16))
+    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    assert report.details[0] == (
+        "Today: serves fewer queries than come, for 8.00 USD a month, held back by volume IOPS."
+    )
+    assert not any(line.startswith("One step down") for line in report.details)
+    assert "they keep no bound" in report.tables[0].notes[1]
+
+
 def test_runs_at_a_rate_fall_into_the_interval() -> None:
     """Requests wait for one another, so parts of a run tell too little: of p90 70 % of runs were outside."""
     draw, load, within = np.random.default_rng(3), Load(80, 1), []
