@@ -45,6 +45,7 @@ class Thread(NamedTuple):
 
 # Before those that count requests come for so long (a bucket holds a second's), but no more than so many.
 _BEFORE_S, _MOST_BEFORE = 10.0, 5000
+_PARTS_APART = 100_003  # parts of an I/O have luck of their own, far from that of the I/Os beside it
 
 
 class Load(NamedTuple):
@@ -74,13 +75,15 @@ def io_s(thread: Thread, volumes: Volumes, normals: Sequence[float], event: int,
     """The seconds that an I/O takes, as long as the slowest request that it is split into."""
     offset = thread.offset[event]
     end = offset + thread.size[event]
-    normal = normals[event % len(normals)]
+    draw = event
     took_s = 0.0
     while offset < end:
         length = length_of(volumes.devices, 0, offset, end - offset)
+        normal = normals[draw % len(normals)]
         one_s = request(volumes, 0, thread.write[event], offset, length, 0.0, normal, now_s)
         took_s = max(took_s, one_s)
         offset += length
+        draw += _PARTS_APART
     return took_s
 
 

@@ -164,6 +164,20 @@ def test_a_volume_of_known_latency_is_predicted_to_ten_microseconds() -> None:
     assert replay(thread_of(recording(recorded())), exact).latency_s == pytest.approx(expected_s, abs=1e-5)
 
 
+@pytest.mark.parametrize(("bytes_", "striped", "parts"), [(MIB, {}, 4), (8 * BLOCK, {"stripes": 8}, 8)])
+def test_an_io_that_is_split_takes_as_long_as_the_slowest_of_its_parts(
+    bytes_: int, striped: dict[str, int], parts: int
+) -> None:
+    """All parts had one luck, so none was slower than the others: 8 of them took 63 % of their time."""
+    model = replace(model_for(replace(GP3, **striped, chunk_bytes=BLOCK)), limits=())
+    thread = thread_of(recording(recorded()))
+    thread = thread._replace(size=np.where(thread.size, bytes_, 0))
+    drawn = np.random.default_rng(1).normal(0, model.read.sigma, (100_000, parts)).max(axis=1)
+    io_s = model.read.median_s(bytes_ // parts) * np.exp(drawn).mean()
+    expected_s = (IOS + 1) * COMPUTE_S + IOS * io_s
+    assert replay(thread, model).latency_s.mean() == pytest.approx(expected_s, rel=0.01)
+
+
 def test_a_limit_makes_requests_wait_and_is_named(predictor: Predictor) -> None:
     slow = predictor.predict(replace(ST1, credits=0.0))
     assert slow.binds == "credits"

@@ -6,6 +6,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from esrally_ebs.catalog.volume_types import model_for
@@ -47,6 +48,17 @@ def test_the_paths_own_cost_is_taken_off_by_direction_and_company(
     assert limited_s == 0
     assert due == pytest.approx(5.0 + 1e-3 - early_s, abs=1e-12)
     assert _state(admission, 5.0).target_s["write" if write else "read"] == pytest.approx(1e-3)
+
+
+def test_an_io_over_several_chunks_takes_as_long_as_the_slowest_of_its_parts() -> None:
+    """It took as long as one I/O of one volume, unlike in virtual time and as 8 volumes never do."""
+    service = model_for(VolumeSpec(name="a", type="gp2", size_bytes=100 * GIB)).read
+    drawn = np.random.default_rng(1).normal(0, service.sigma, (100_000, 8)).max(axis=1)
+    expected_s = service.median_s(16 * KIB) * np.exp(drawn).mean()
+    admission = _admission(stripes=8, chunk_bytes=16 * KIB)
+    times_s = [1e3 * number for number in range(2000)]  # no limit is reached
+    due_s = [admission.schedule(0, 128 * KIB, now, write=False, in_flight=0)[1] for now in times_s]
+    assert np.mean(np.subtract(due_s, times_s)) == pytest.approx(expected_s, rel=0.02)
 
 
 def test_fixed_latencies_between_two_are_the_same_from_each_change_on_and_lie_all_over() -> None:

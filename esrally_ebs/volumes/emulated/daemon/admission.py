@@ -21,7 +21,7 @@ from esrally_ebs.catalog.limits import Model
 from esrally_ebs.model import MAX_READ_LATENCY
 from esrally_ebs.units import MIB
 from esrally_ebs.volumes.emulated.control import LimiterState
-from esrally_ebs.volumes.emulated.law.buckets import Limiter
+from esrally_ebs.volumes.emulated.law.buckets import Limiter, pieces
 from esrally_ebs.volumes.emulated.law.queue import Latency, Queue
 
 _NUMBER = struct.Struct("d")
@@ -96,6 +96,7 @@ class Admission:
         if settings["instance_page"] is not None:
             self._page = InstancePage(Path(settings["instance_page"]), self._limiter.shared_state())
         self._latency = Latency(model.read, model.write, settings["seed"])
+        self._striped = model.stripes, model.chunk_bytes
         self.unlimited = True
         self._fixed_s: Iterator[float] | None = None
         self._overhead = NO_OVERHEAD
@@ -122,13 +123,21 @@ class Admission:
         """
         if self._fixed_s is None:
             limited_s = self._limited_s(offset, size, now, write, in_flight)
-            target_s = limited_s + self._latency.seconds(size, write=write)
+            target_s = limited_s + self._service_s(offset, size, write)
         else:
             limited_s, target_s = 0.0, next(self._fixed_s)
         self._target_s[write] += target_s
         seconds, seconds_per_byte = self._overhead[in_flight > 0][write]
         path_s = seconds + seconds_per_byte * size
         return limited_s, now + target_s - path_s, path_s
+
+    def _service_s(self, offset: int, size: int, write: bool) -> float:
+        """Of striped volumes as long as the slowest of the parts takes."""
+        stripes, chunk_bytes = self._striped
+        if stripes == 1:
+            return self._latency.seconds(size, write=write)
+        lengths = [length for _, _, length in pieces(offset, size, stripes, chunk_bytes)]
+        return max(self._latency.seconds(length, write=write) for length in lengths)
 
     def _limited_s(self, offset: int, size: int, now: float, write: bool, in_flight: int) -> float:
         saved = self._queue.saved(offset, size, in_flight, write=write)
