@@ -112,7 +112,8 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     """
     spec = next((as_sold(volume.spec) for volume in session.arms if volume.spec.name == arm), None)
     ios = trace.filter(pc.equal(trace["arm"], arm)).sort_by("at_s")
-    if spec is None or not ios.num_rows:
+    notes = [event for event in session.events if event.kind == "trace" and event.arm == arm]
+    if spec is None or not (ios.num_rows or notes):
         raise MeasurementError(
             f"session {session.id}: no trace of arm {arm!r}; record it with trace = true in the plan"
         )
@@ -131,7 +132,6 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     within = (request >= 0) & (at_s <= (began_s + latency_s)[request])
     served = latency_s.sum() / max(began_s[-1] + latency_s[-1] - began_s[0], _TICK_S)
     _require_same_clock(session, arm, ios, _edges(session, rows), within, min(float(served), 1.0))
-    notes = [event for event in session.events if event.kind == "trace" and event.arm == arm]
     columns = _columns(ios, waits=not any(event.number("missed_waits") for event in notes))
     columns = {name: column[within] for name, column in columns.items()}
     slower_s = _slower_than_model(session, spec, ios) if session.kind == "trace" else 0.0
@@ -334,7 +334,7 @@ def _require_whole(session: Session, arm: str, ios: pa.Table) -> tuple[int, int]
 
 
 def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s: float) -> None:
-    """As many reads during observed requests as the volume's own counters say."""
+    """As many reads during observed requests as the volume's own counters say, and some at all."""
     windows = [
         window
         for window in read_windows(session.events)[0]
@@ -347,6 +347,11 @@ def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s:
         raise MeasurementError(
             f"session {session.id}: the trace of arm {arm!r} has {traced:,} reads during requests, its volume"
             f" counted {counted:,.0f}; is it of this arm, whole, and by this machine's clock?"
+        )
+    if not len(reads_at_s):
+        raise MeasurementError(
+            f"session {session.id}: arm {arm!r} was asked for no read, so a faster volume answers its"
+            " requests no sooner; record with cold caches to know what they would read"
         )
 
 

@@ -282,6 +282,16 @@ def test_a_session_with_writes_beside_its_searches_is_refused() -> None:
         recording(replace(made, samples=both))
 
 
+def test_requests_that_caches_answered_are_no_trace_that_is_missing_or_of_another_clock() -> None:
+    made = recorded()
+    noted = replace(made, events=(Event(at_s=1.0, kind="trace", arm="a", fields={"ios": 0}),))
+    writes = pa.array(["write"] * made.telemetry.num_rows).cast(TRACE.field("op").type)
+    written = made.telemetry.set_column(TRACE.names.index("op"), TRACE.field("op"), writes)
+    for session in (replace(noted, telemetry=made.telemetry[:0]), replace(made, telemetry=written)):
+        with pytest.raises(MeasurementError, match=r"'a' was asked for no read, so .*; record with cold"):
+            recording(session)
+
+
 def test_a_session_without_a_trace_is_refused() -> None:
     made = recorded()
     with pytest.raises(MeasurementError, match="trace = true"):
