@@ -9,26 +9,34 @@ and were done:
   when it is done.
 - An I/O that continues an earlier one is read ahead. The kernel marks its first page, and reads the next part
   when the thread comes to the mark; then the thread needs this one. So the I/O that continues this one says
-  when this one was needed. If none does, it may never have been.
+  when this one was needed. If none does, it may never have been. Where those of a task come the later the
+  longer the one before takes, nothing is read ahead, as by direct I/O: each is waited for at once.
 - Whatever else was done right before the thread went on, yet not so shortly before that the thread could not
   know, is what it waited for; but nothing that was read ahead and that it came to later.
 
 What was done in time nobody sleeps for, so when it was needed is inferred in either case.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from esrally_ebs.advice.recording import Recording
+from esrally_ebs.analysis.rounds import critical_t
 from esrally_ebs.units import KIB
 from esrally_ebs.volumes.virtual.replay import Column, Thread
 
 SOON_S = 400e-6  # a thread that goes on this soon after an I/O was done has waited for it
 # Of what the path to the volume takes: a thread cannot go on sooner, as an I/O has to come back first.
 _REACTION = 0.5
+_CONFIDENCE = 0.95
 PAGE_BYTES = 4 * KIB  # the kernel's
+
+_MAX_EARLY = 0.01  # of I/Os that continue another: those that come before it is done, if none is read ahead
+_MIN_SLOPE = 0.5  # by how much later one comes for what the one before takes longer: 0 if read ahead, else 1
 
 _Edge = tuple[int, int, float]  # event, the I/O that it needs, seconds of computing in between
 
@@ -46,6 +54,10 @@ def thread_of(recording: Recording) -> Thread:
     columns["size"][places] = ios["bytes"]
     columns["path_s"][places] = ios["path_s"] - recording.slower_s
     edges: list[tuple[int, int, float]] = []  # event, the event that it needs, seconds after that
+    unknown = ios["ahead"] == -1
+    tasks = _read_one_by_one(recording) if unknown.any() else []
+    at_once = unknown & np.isin(recording.task, tasks)[np.repeat(requests, np.diff(first))]
+    ios = ios | {"ahead": np.where(at_once, 0, ios["ahead"])}
     for number in requests:
         here = slice(int(first[number]), int(first[number + 1]))
         base = here.start + int(number)
@@ -65,6 +77,40 @@ def thread_of(recording: Recording) -> Thread:
         rest_s=recording.began_s - ended_s,
         refilled=recording.cold,
     )
+
+
+def _read_one_by_one(recording: Recording) -> list[str]:
+    """Tasks that wait for each of their I/Os, as those that continue another show by when they come.
+
+    What is read first is waited for in any case, so only I/Os that continue another and have one that
+    continues them tell.
+    """
+    ios, pairs = recording.ios, list[tuple[int, int]]()
+    for begin, end in pairwise(recording.first.tolist()):
+        follows = _followers({name: column[begin:end] for name, column in ios.items()})
+        continues = set(follows.values())
+        pairs += [(begin + one, begin + after) for one, after in follows.items() if one in continues]
+    one, after = np.array(pairs, np.int64).reshape(-1, 2).T
+    all_took_s, all_come_s = ios["done_s"][one] - ios["at_s"][one], ios["at_s"][after] - ios["at_s"][one]
+    task = recording.task[np.searchsorted(recording.first, one, "right") - 1]
+    tasks = []
+    for name in dict.fromkeys(task):
+        mine = task == name
+        took_s, come_s = all_took_s[mine], all_come_s[mine]
+        if np.mean(come_s < took_s) > _MAX_EARLY:
+            continue
+        # among those of one size: more bytes take longer to read, and to compute on
+        of_size = np.unique(ios["bytes"][one][mine], return_inverse=True)[1]
+        took_s, come_s = (
+            x - (np.bincount(of_size, x) / np.bincount(of_size))[of_size] for x in (took_s, come_s)
+        )
+        squares, spare = float(np.sum(took_s**2)), len(took_s) - np.ptp(of_size) - 2
+        if spare > 0 and squares > 0:
+            slope = float(np.sum(took_s * come_s)) / squares
+            error = math.sqrt(float(np.sum((come_s - slope * took_s) ** 2)) / spare / squares)
+            if slope - critical_t(int(spare) + 1, _CONFIDENCE) * error > _MIN_SLOPE:
+                tasks.append(str(name))
+    return tasks
 
 
 def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
