@@ -14,14 +14,14 @@ WAITED = "emulator.waited_s.throughput"
 
 
 def events_of(
-    metric: str, values: list[float], *, arm: str = "gp2", capacities: Mapping[str, float] = {"iops": 3000.0}
+    metric: str, values: list[float], *, capacities: Mapping[str, float] = {"iops": 3000.0}
 ) -> list[Event]:
     watch = Watch()
     events = []
     for second, value in enumerate(values):
-        state = {metric: value, **{f"emulator.capacities.{name}": held for name, held in capacities.items()}}
+        state = {metric: value, **{f"emulator.capacities.{name}": full for name, full in capacities.items()}}
         points = [
-            TelemetryPoint(arm=arm, device="", at_s=100.0 + second, metric=name, value=number, unit="")
+            TelemetryPoint(arm="gp2", device="", at_s=100.0 + second, metric=name, value=number, unit="")
             for name, number in state.items()
         ]
         events += watch.look(points)
