@@ -245,6 +245,6 @@ def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
     (trace,) = (folder.path / "trace").glob("*.parquet")
     trace.unlink()
     assert main([*advise_, "--keep", "p90=1s"]) == 4
-    assert "trace = true" in capsys.readouterr().err
+    assert "1,440 were written; copy the session again" in capsys.readouterr().err
     assert main(["usage", str(folder.path), "--size", "1GiB"]) == 2
     assert "s1: a session without a trace; name a log" in capsys.readouterr().err
