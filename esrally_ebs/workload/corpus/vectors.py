@@ -77,7 +77,8 @@ class Nearest:
 
     def params(self) -> dict[str, Any]:
         """The next search."""
-        knn = {name: self._params[name] for name in ("k", "num_candidates", "filter") if name in self._params}
+        given = ("k", "num_candidates", "filter")
+        knn: dict[str, Any] = {name: self._params[name] for name in given if name in self._params}
         knn |= {"field": "point", "query_vector": self._renderer.searched(self._next)}
         self._next += self._step
         return {
