@@ -16,8 +16,8 @@ from esrally_ebs.volumes.virtual.transfer import pop, push, settle
 
 
 def compiled(
-    entry: Callable[..., float] = kernel.serve, own: Sequence[Callable[..., Any]] = ()
-) -> Callable[..., float]:
+    entry: Callable[..., Any] = kernel.serve, own: Sequence[Callable[..., Any]] = ()
+) -> Callable[..., Any]:
     """The kernel's ``serve``, or another ``entry`` with functions of its ``own``, as machine code.
 
     Takes some seconds, once per version of the source.
