@@ -87,7 +87,11 @@ def advise_command(
     ] = None,
     cores: Annotated[
         int | None,
-        typer.Option(min=1, max=1024, help="With --rate: cores that compute them; default: the node's."),
+        typer.Option(
+            min=1,
+            max=1024,
+            help="With --rate: cores that compute them; default: the node's processors, threads of cores too.",
+        ),
     ] = None,
     credits_: Credits = None,
     form: Format = None,
