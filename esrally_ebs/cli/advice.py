@@ -90,7 +90,7 @@ def advise_command(
         typer.Option(
             min=1,
             max=1024,
-            help="With --rate: cores that compute them; default: the node's processors, threads of cores too.",
+            help="With --rate: cores to compute them; default: the node's processors, threads of cores, too.",
         ),
     ] = None,
     credits_: Credits = None,
