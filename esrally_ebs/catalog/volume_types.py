@@ -203,7 +203,7 @@ def most_sold(spec: VolumeSpec, type_: str) -> VolumeSpec | None:
     """The volume as one of this type, with the most that it sells at the size; None where it is not sold."""
     other = replace(spec, type=type_, iops=None, throughput_bytes_per_s=None)
     try:
-        generation = generation_of(other)
+        generation, is_xen = generation_of(other), _is_xen(spec)
     except PlanError:
         return None
     constants = generation.constants
@@ -211,7 +211,7 @@ def most_sold(spec: VolumeSpec, type_: str) -> VolumeSpec | None:
         of_size = max(
             constants.get("iops_included", 0), int(constants["iops_per_gib"] * spec.size_bytes / GIB)
         )
-        of_instance = constants.get("xen_iops", of_size) if _is_xen(spec) else of_size
+        of_instance = constants.get("xen_iops", of_size) if is_xen else of_size
         other = replace(other, iops=min(constants["iops"][1], of_size, of_instance))
     if generation.rule == "provisioned":
         mib = min(constants["throughput_mib"][1], constants["throughput_mib_per_iops"] * (other.iops or 0))

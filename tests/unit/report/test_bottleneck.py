@@ -139,6 +139,7 @@ def test_of_striped_volumes_and_of_ebs_a_limit_has_one_name() -> None:
         ("iops", 0.5, replace(IO2, size_bytes=4 * GIB, iops=4000)),  # the most of its size
         ("throughput", 0.5, IO2),  # follows from iops
         ("throughput", 0.5, replace(GP3, type="directory")),
+        ("throughput", 0.5, replace(GP3, instance="x99.large")),  # of a later catalog
         ("network", 0.5, GP3),
     ],
 )
@@ -172,6 +173,7 @@ def test_who_has_the_most_of_a_type_is_not_asked_to_raise_it(spec: VolumeSpec, l
         ("r3.2xlarge", "throughput", "take a larger instance"),  # 119, and no burst
         ("m5.large", "iops", "raise iops"),  # 3,600, of 3,000
         ("m5.8xlarge", "throughput", "raise throughput"),
+        ("x99.large", "throughput", "raise throughput"),  # of a later catalog
     ],
 )
 def test_no_volume_is_raised_beyond_what_its_instance_has_for_good(
