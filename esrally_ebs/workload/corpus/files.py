@@ -163,9 +163,10 @@ def _partial(path: Path) -> Iterator[tuple[Path, int]]:
         try:
             yield partial, file
         finally:
-            # after the rename the name is gone; before it, what is there is ours
+            # after the rename the name is gone, or of another process that writes the file anew
             with suppress(FileNotFoundError):
-                partial.unlink()
+                if os.path.samestat(partial.lstat(), os.fstat(file)):
+                    partial.unlink()
     finally:
         os.close(file)
 

@@ -18,7 +18,7 @@ import pytest
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process
-from esrally_ebs.workload.corpus import ensure, generate
+from esrally_ebs.workload.corpus import ensure, files, generate
 
 THREE_CHUNKS = 100_001  # chunks are 50,000 documents
 # Changes only together with FORMAT in esrally_ebs/workload/corpus/files.py.
@@ -197,6 +197,15 @@ def test_two_generations_of_one_file_do_not_mix(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(SetupError, match="another process is writing it"):
             generate(path, documents=10)
+
+
+def test_what_another_process_begins_once_a_file_is_in_place_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, others = tmp_path / "documents.json", tmp_path / ".documents.json.partial"
+    monkeypatch.setattr(files, "_write_whole", lambda *_: others.touch())
+    generate(path, documents=10)
+    assert others.exists()
 
 
 @pytest.mark.parametrize("documents", [0, -1, 40_000_000])
