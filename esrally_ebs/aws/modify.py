@@ -244,7 +244,7 @@ def _type_of(name: str) -> str:
 
 
 def _included(type_: str, size_gib: int) -> tuple[int, int]:
-    """IOPS that gp2 or gp3 has for good without buying any, and MiB/s."""
+    """The IOPS and MiB/s that a gp2 or gp3 of this size has for good, with none bought."""
     limits = model_for(_spec(Settings(type=type_, size_gib=size_gib))).limits
     iops, rate = (
         min(limit.rate for limit in limits if limit.counts == kind) for kind in ("operations", "bytes")

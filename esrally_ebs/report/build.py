@@ -47,8 +47,8 @@ class _Analysis:
         if is_cold(session) and session.plan.cache.drop_every != 1:
             # Only the first request after a drop is cold; those after it find what it read.
             self._scopes.append(find(session, "first", against=against, checks=checks))
-        of_volumes = self._volumes is session
-        self._by_volume = findings if of_volumes else find(self._volumes, checks=checks)
+        is_by_volume = self._volumes is session
+        self._by_volume = findings if is_by_volume else find(self._volumes, checks=checks)
         has_latency = session.plan.has_latency
         self._waits = [find(session, "latency", against=against, checks=checks)] if has_latency else []
         self._knees = knees_of(session)

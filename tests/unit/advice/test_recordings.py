@@ -148,7 +148,7 @@ def seen() -> Recording:
 
 
 def test_ios_that_come_the_later_the_longer_the_one_before_takes_are_each_waited_for() -> None:
-    """As by direct I/O. They were taken to be read ahead: st1 was predicted 39 % too fast, io2 32 % too slow.
+    """As by direct I/O. They were taken to be read ahead, and their waits for computing, alike on any volume.
 
     Those that come in their time whatever the one before takes are read ahead.
     """

@@ -70,7 +70,7 @@ def is_in_one(event: Event) -> bool:
         (4.0, 4.0, 20e-6, "ok", "emulated volumes were late by less than 1% of the requests' time"),
     ],
 )
-def test_volumes_that_are_late_on_all_arms_mark_no_round_and_fail_the_check(
+def test_how_late_volumes_are_on_all_arms_is_a_check_and_marks_no_round(
     tmp_path: Path, gp2: float, gp3: float, target_s: float, mark: str, text: str
 ) -> None:
     late = {"gp2": gp2, "gp3": gp3}
