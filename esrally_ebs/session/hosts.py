@@ -118,11 +118,9 @@ class DataHosts(RootSteps):
         members = (one for guarded in looked.values() for arm in guarded.arms for one in arm.members)
         checked = {one.volume.spec.name: one for one in members}
         boots = {name: client.steps.boot_id() for name, client in self._clients.items()}
-        volumes = [one.volume for one in checked.values()]
-        _require_distinct(volumes, boots)
-        facts = Facts(
-            plan=self._plan, arms=tuple(ArmFacts(volume=volume) for volume in volumes if is_real(volume))
-        )
+        real = [one.volume for one in checked.values() if is_real(one.volume)]
+        _require_distinct(real, boots)
+        facts = Facts(plan=self._plan, arms=tuple(ArmFacts(volume=volume) for volume in real))
         # of one name, the last: a host compares no more than its own arms
         checks = (*_merged({n: each.checks for n, each in looked.items()}), *guard(facts, BETWEEN_ARMS))
         return Guarded(
@@ -377,12 +375,12 @@ class _Clock:
 
 
 def _require_distinct(volumes: Iterable[Volume], boots: Mapping[str, str]) -> None:
-    """Raise PlanError where two mounts are one: on hosts that are one machine (one boot), or attached to two.
+    """Raise PlanError where two volumes are one: their hosts are one machine (one boot), or both have it.
 
     Each host has looked at its own.
     """
     owner: dict[tuple[str, str], Volume] = {}
-    for volume in (volume for volume in volumes if volume.spec.mount is not None):
+    for volume in volumes:
         is_of_aws = volume.kind in (Kind.EBS, Kind.EFS)
         names = volume.identity.split() if is_of_aws else filter(None, [volume.device])
         for name in names:

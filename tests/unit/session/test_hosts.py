@@ -125,6 +125,24 @@ def test_arms_on_two_hosts_that_differ_in_their_settings_are_refused(tmp_path: P
         steps.look(tuple(arms)).require()
 
 
+def test_directories_of_two_hosts_may_be_on_one_disk_as_those_of_one_machine(tmp_path: Path) -> None:
+    """They are to try the pack, and no volumes that are compared."""
+    plan = tmp_path / "p.toml"
+    host_ = '[[host]]\nname = "{0}"\nssh = "h"\n'
+    arm = '[[arm]]\nname = "{0}"\ntype = "directory"\nmount = "/x"\nhost = "{0}"\n'
+    plan.write_text('name = "p"\n' + "".join((host_ + arm).format(name) for name in "ab"))
+    steps = hosts.DataHosts(load_plan(plan), start_reaper=lambda *_: None)
+    arms = []
+    for spec in load_plan(plan).arm:
+        volume = Volume(spec=spec, kind=Kind.DIRECTORY, mount=Path("/tmp"), device="sda")
+        arms.append(Arm(name=spec.name, cluster=spec.name, members=(Member(volume=volume),)))
+        seen = Guarded(arms=(arms[-1],))
+        there = SimpleNamespace(look=lambda seen=seen, **_: seen, boot_id=lambda: "x")
+        steps._clients[str(spec.host)] = cast(host_client.HostClient, SimpleNamespace(steps=there))
+        steps.facts[str(spec.host)] = {}
+    assert steps.look(tuple(arms)).arms == tuple(arms)
+
+
 def test_hosts_of_different_kinds_are_a_warning() -> None:
     like: dict[str, object] = {"kernel": "6.1", "cores": 2, "memory_bytes": 8_056_623_104, "fio": "fio-3.33"}
     assert hosts.hosts_alike({"a": like, "b": dict(like)}).ok
