@@ -217,11 +217,18 @@ def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
 def end_as_by_interrupt() -> None:
     """Have SIGTERM and SIGHUP end this process as Ctrl-C does, so that it removes what it has not finished.
 
-    Where one is ignored, as SIGHUP by ``nohup``, it stays so.
+    The first one does, and no later one cuts that short: a terminal that closes sends two. Where one is
+    ignored, as SIGHUP by ``nohup``, it stays so.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+
+    def interrupt(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, lambda *_: None)  # tools that are run meanwhile end by it as ever
+        raise KeyboardInterrupt
+
+    for number in numbers:
+        signal.signal(number, interrupt)
 
 
 def argv_of(pid: int) -> list[str]:

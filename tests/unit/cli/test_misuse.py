@@ -242,6 +242,21 @@ def test_a_hangup_that_nohup_has_ignored_ends_no_command() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_a_second_hangup_does_not_cut_short_what_the_first_removes() -> None:
+    """A terminal that closes sends two."""
+    code = (
+        "import os, signal; from esrally_ebs.machine.processes import end_as_by_interrupt\n"
+        "for ending in (signal.SIGHUP, signal.SIGTERM): signal.signal(ending, signal.SIG_DFL)\n"
+        "end_as_by_interrupt()\n"
+        "try: signal.raise_signal(signal.SIGHUP)\n"
+        "except KeyboardInterrupt:\n"
+        "    for ending in (signal.SIGHUP, signal.SIGTERM): signal.raise_signal(ending)\n"
+        "    print('removed')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, stdout=subprocess.PIPE)
+    assert done.stdout == b"removed\n"
+
+
 def test_ctrl_c_in_a_callback_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python drops what a callback raises; the import system has one that a Ctrl-C met now and then."""
     monkeypatch.setattr(sys, "unraisablehook", interrupt_again)
