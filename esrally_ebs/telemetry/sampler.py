@@ -40,7 +40,7 @@ Arms = Sequence[tuple[Volume, Node | None]]
 HOLDS_BACK = 0.01
 _WAITS = ("emulator.waited_s.", "ebs.exceeded_s.")
 _CREDITS = "emulator.credits"
-# One second at burst speed, of each of striped volumes: of those that burst in operations, else in bytes.
+# Of each volume, if striped. What bursts in operations has a limit on bytes, too, so that one comes last.
 _BURSTS = [re.compile(rf"emulator\.capacities\.(\d+-)?{limit}") for limit in ("iops", "throughput")]
 
 
@@ -226,10 +226,9 @@ def _limiter(name: str, arm: _Arm, point: TelemetryPoint) -> Iterator[Event]:
 
 
 def _burst(values: Mapping[str, float]) -> float:
-    seconds = (
-        sum(value for metric, value in values.items() if second.fullmatch(metric)) for second in _BURSTS
-    )
-    return next(filter(None, seconds), 0.0)
+    """What all of an arm's volumes do in one second at burst speed, in the unit of their credits."""
+    sums = (sum(value for metric, value in values.items() if name.fullmatch(metric)) for name in _BURSTS)
+    return next(filter(None, sums), 0.0)
 
 
 def _credits(name: str, arm: _Arm, point: TelemetryPoint, burst: float) -> Iterator[Event]:
