@@ -311,7 +311,7 @@ class Forward:
                 self.close()
                 raise SetupError(
                     f"host {host.name}: arm {arm}: its node is not reached over SSH ({why}); see that its "
-                    f"SSH server lets ports be forwarded, and that no LocalForward or RemoteForward for "
+                    "SSH server lets ports be forwarded, and that no LocalForward or RemoteForward for "
                     f"{host.ssh} is in ssh's configuration"
                 )
             time.sleep(_POLL_S)

@@ -266,7 +266,7 @@ def _require_unused(sessions: Iterable[str]) -> None:
 
 
 def _users_of(mount_point: Path) -> list[str]:
-    """Nobody of a file system that only answers with errors, as after its daemon was killed: all can go."""
+    """None of a file system that answers with errors alone, as after its daemon was killed: it can go."""
     try:
         return users_of(mount_point)
     except OSError:

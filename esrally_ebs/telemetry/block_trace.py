@@ -71,8 +71,12 @@ def threads_at(path: Path, pid: int | None) -> tuple[list[int], str]:
     if pid is not None:
         if not (threads := threads_of(pid)):
             raise PlanError(f"--pid {pid}: there is no such process; name the node's")
-        other = f"process {pid} uses nothing of {path}: where it is not the node, {inferred}; --pid is its"
-        return threads, "" if pid in pids else f"{other} number outside of its container"
+        if pid in pids:
+            return threads, ""
+        return threads, (
+            f"process {pid} uses nothing of {path}: where it is not the node, {inferred}; of a node in a"
+            " container give the number outside of it"
+        )
     if not pids:
         return [], f"no process uses {path}: {inferred}; name the node's with --pid"
     if len(pids) > MAX_PROCESSES:
