@@ -95,10 +95,15 @@ def test_samples_that_cannot_be_compared_are_named(other: list[dict[str, object]
 
 
 @pytest.mark.parametrize(
-    ("mode", "clients", "warned"), [("cold", 2, True), ("cold", 1, False), ("warm", 2, False)]
+    ("mode", "clients", "round_", "warned"),
+    [("cold", 2, 1, True), ("cold", 1, 1, False), ("warm", 2, 1, False), ("cold", 2, 0, False)],
 )
-def test_cold_clients_that_evict_what_others_read_are_said(mode: str, clients: int, warned: bool) -> None:
-    samples = table(*(row(arm=arm, client=number) for arm in "ab" for number in range(clients)))
+def test_cold_clients_that_evict_what_others_read_are_said(
+    mode: str, clients: int, round_: int, warned: bool
+) -> None:
+    """Those that index, in round 0, evict nothing."""
+    asked = [(arm, number) for arm in "ab" for number in range(clients)]
+    samples = table(*(row(arm=arm, client=number, round=round_) for arm, number in asked))
     checks = check_comparable(session(samples, plan=small_plan(cache={"mode": mode})))
     (check,) = [check for check in checks if not check.ok] or [None]
     assert (check is not None) is warned
