@@ -34,8 +34,9 @@ _UPKEEP: Final[tuple[tuple[Callable[[int, str], object], str], ...]] = (
     (api.post, "/_transform/_all/_stop?force=true&wait_for_completion=true&timeout=20s"),
     (api.delete, "/_data_stream/*/_lifecycle?expand_wildcards=all"),  # which nothing stops
 )
-# of an index, by their numbers in a cluster's state; "write" (8) and that of a closed one (4) do not matter
-_BLOCKS: Final = {"5": "read_only", "7": "read", "9": "metadata", "12": "read_only_allow_delete"}
+# of an index, by their numbers in a cluster's state; "write" (8) and that of a closed one (4) do not matter.
+# In the order in which they go: "read" does not while one of the others is there.
+_BLOCKS: Final = {"5": "read_only", "9": "metadata", "12": "read_only_allow_delete", "7": "read"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +164,9 @@ def _unblock(node: Node) -> None:
     """Lift what keeps indices from being searched or removed, or their caches from being cleared."""
     blocked = api.get(node.port, "/_cluster/state/blocks?filter_path=blocks.indices")
     for name, blocks in blocked.get("blocks", {}).get("indices", {}).items():
-        for number in sorted(_BLOCKS.keys() & blocks.keys()):
+        for setting in (block for number, block in _BLOCKS.items() if number in blocks):
             # by itself: with any other setting beside it the block would hold that up
-            setting = f"index.blocks.{_BLOCKS[number]}"
-            api.put(node.port, f"/{quote(name, safe='')}/_settings", {setting: None})
+            api.put(node.port, f"/{quote(name, safe='')}/_settings", {f"index.blocks.{setting}": None})
 
 
 def end_upkeep(node: Node) -> None:

@@ -33,8 +33,9 @@ _MERGES_S = 3600.0  # of the largest segments, of a hundred gigabytes in some tr
 _POLL_S = 0.2
 _ALL_OPEN = "expand_wildcards=open,hidden"  # the indices below a data stream are hidden
 _CLUSTER_SETTINGS: tuple[Mapping[str, bool | None], ...] = (
-    # of a user's cluster, first and by itself: nothing else can be set while it is read-only
-    {"cluster.blocks.read_only": None, "cluster.blocks.read_only_allow_delete": None},
+    # of a user's cluster, first and each by itself: nothing else can be set while it is read-only
+    {"cluster.blocks.read_only": None},
+    {"cluster.blocks.read_only_allow_delete": None},
     {"cluster.deprecation_indexing.enabled": False},
     {"xpack.monitoring.collection.enabled": False},
 )

@@ -322,8 +322,8 @@ def test_indices_of_a_copy_that_are_blocked_can_be_changed_and_removed(data: Pat
     with serving(Blocked) as port:
         DataDirectory(path=data).build(replace(node_of(1, data), port=port))
     assert sent == [
-        ("/logs%201/_settings", {"index.blocks.read_only_allow_delete": None}),
         ("/logs%201/_settings", {"index.blocks.read_only": None}),
-        ("/logs%201/_settings", {"index.blocks.read": None}),
         ("/logs%201/_settings", {"index.blocks.metadata": None}),
+        ("/logs%201/_settings", {"index.blocks.read_only_allow_delete": None}),
+        ("/logs%201/_settings", {"index.blocks.read": None}),
     ]

@@ -64,7 +64,8 @@ def test_clusters_can_be_changed_and_write_no_logs_into_indices_if_they_can(stat
     with serving(Answering) as port:
         dataset._set_cluster(replace(node_of(1), port=port))
     assert sent == [
-        {"persistent": {"cluster.blocks.read_only": None, "cluster.blocks.read_only_allow_delete": None}},
+        {"persistent": {"cluster.blocks.read_only": None}},
+        {"persistent": {"cluster.blocks.read_only_allow_delete": None}},
         {"persistent": {"cluster.deprecation_indexing.enabled": False}},
         {"persistent": {"xpack.monitoring.collection.enabled": False}},
     ]
