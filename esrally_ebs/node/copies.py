@@ -62,6 +62,7 @@ def prepare(dataset: Dataset, arms: Sequence[str], *, server: NodeServer, sessio
         private_directory(path)
     record = path / _RECORD
     if not record.is_file():
+        shutil.rmtree(path, ignore_errors=True)  # what lost it
         with made_whole(path, session) as new:
             uuids = _make(dataset, arms, new, server)
             (new / _RECORD).write_text(seal(json.dumps(uuids)))

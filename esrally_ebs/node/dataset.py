@@ -151,7 +151,8 @@ def ensure(
     existing = cached(home, key)
     if existing is not None:
         return existing
-    _require_room(home, source)
+    shutil.rmtree(path, ignore_errors=True)  # what lost the record of what it is
+    _require_room(home, source)  # may take long, and another session may make it meanwhile
     with made_whole(path, session) as unfinished:
         folders = _folders(unfinished, nodes_per_arm)
         places = [folder / "elasticsearch" for folder in folders]
@@ -295,12 +296,11 @@ def unfinished_folder(home: Path, key: str, session: str) -> Path:
 def made_whole(path: Path, session: str) -> Iterator[Path]:
     """A folder that becomes ``path``, of a home, when the block ends, and goes when it fails.
 
-    What was there before goes, but not what another session has made there meanwhile: it may be in use.
+    It goes, too, where there is something then: another session was quicker, and may be using that.
     """
     new = unfinished_folder(path.parents[1], path.name, session)
     try:
-        for old in (new, path):
-            shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True, mode=0o700)
         yield new
         sync_folder(new, {})  # a power cut leaves it whole or unfinished

@@ -1,9 +1,11 @@
 """What a built dataset must hold, and a record of one that cannot be read."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -112,11 +114,32 @@ def test_of_a_copy_that_is_another_the_volume_is_blamed_only_where_the_dataset_i
 
 def test_of_two_sessions_at_once_what_the_quicker_one_has_made_stays(tmp_path: Path) -> None:
     path = tmp_path / "datasets" / "key"
-    path.mkdir(parents=True)
-    (path / "old").touch()
     with dataset.made_whole(path, "slower") as slower:
         (slower / "by").write_text("slower")
         with dataset.made_whole(path, "quicker") as quicker:
             (quicker / "by").write_text("quicker")
     assert [str(each.relative_to(path.parent)) for each in path.parent.rglob("*")] == ["key", "key/by"]
     assert (path / "by").read_text() == "quicker"
+
+
+def test_an_index_that_another_session_makes_while_documents_are_prepared_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = DataDirectory(path=tmp_path / "data")
+    source.path.mkdir()
+    path = tmp_path / "datasets" / dataset.key_of(source, "image")
+    quicker = Dataset(key=path.name, path=path, documents=1, bytes=0, segments=(), hash="of another merge")
+
+    def make(*_: object) -> None:
+        assert not path.exists()  # what had lost its record
+        path.mkdir()
+        (path / dataset.RECORD).write_text(quicker.sealed())
+
+    path.mkdir(parents=True)
+    (path / "old").touch()
+    monkeypatch.setattr(dataset, "_require_room", make)
+    monkeypatch.setattr(dataset, "_build", lambda *_: ((), 1))
+    server = cast(dataset.NodeServer, SimpleNamespace(serve=lambda *_: nullcontext(())))
+    made = dataset.ensure(tmp_path, source, image="image", server=server, session="s", say=print)
+    assert made == quicker
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
