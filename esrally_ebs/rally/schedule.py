@@ -61,9 +61,7 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     if after:
         listed = ", ".join(f"{task.name} ({task.operation.type})" for task in after)
         later = [task for element in schedule[schedule.index(after[0]) :] for task in element]
-        without = (
-            "; what searches after it is then of an index without that" if any(map(_is_search, later)) else ""
-        )
+        without = "; searches after it are then asked without it" if any(map(_is_search, later)) else ""
         raise PlanError(
             f"task {listed}: after a search, where every round would do it again on each arm; put it before "
             f"the searches or leave it out: --exclude-tasks={','.join(task.name for task in after)}{without}"

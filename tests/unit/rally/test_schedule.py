@@ -111,7 +111,7 @@ def test_times_of_the_track_do_not_decide_how_often_a_search_is_asked() -> None:
         ),
         (
             [task("q"), task("merge", "force-merge"), task("p"), task("rest", "sleep")],
-            "--exclude-tasks=merge,rest; what searches after it is then of an index without that",
+            "--exclude-tasks=merge,rest; searches after it are then asked without it",
         ),
         ([task("q"), task("a", "bulk"), task("b", "sleep")], "leave it out: --exclude-tasks=a,b"),
         ([parallel(task("q"), task("p"))], "tasks q,p: run in parallel, so that how long a se"),
