@@ -60,7 +60,7 @@ class DataDirectory:
             _require_readable(self.path)
             written = version_of(self.path)
         except OSError as error:
-            raise _unreadable(error) from error
+            raise _unreadable(self.path, error) from error
         if written:
             self._require_able(written, image)
             require_version(f"dataset.data: {self.path} was written", written, image)
@@ -112,8 +112,10 @@ class DataDirectory:
             )
         try:
             before = _content(self.path)
-            copy_tree(self.path, data, without=_LOCK)
-            _make_writable(data)
+            try:
+                copy_tree(self.path, data, without=_LOCK)
+            finally:  # also of a copy that is cut short: its user removes it
+                _make_writable(data)
             after, copied = _content(self.path), _content(data)
         except OSError as error:
             raise SetupError(f"dataset.data: {self.path} cannot be copied: {error}") from error
@@ -231,14 +233,16 @@ def release_of(number: int) -> tuple[int, int, int]:
 
 def _make_writable(copy: Path) -> None:
     """What was kept as a backup may be read-only, and its node would say that another one has locked it."""
-    for path in (copy, *copy.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
+    for folder, _, names in os.walk(copy):
+        for path in (Path(folder), *(Path(folder, name) for name in names)):
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
 
 
-def _unreadable(error: OSError) -> SetupError:
+def _unreadable(data: Path, error: OSError) -> SetupError:
     next_step = NEEDS_RIGHT if isinstance(error, PermissionError) else "give a directory that can be read"
-    return SetupError(f"dataset.data: {error.filename}: {error.strerror}; {next_step}")
+    place = error.filename or data  # a read that fails names no file
+    return SetupError(f"dataset.data: {place}: {error.strerror}; {next_step}")
 
 
 def _require_readable(data: Path) -> None:

@@ -163,6 +163,30 @@ def test_a_copy_of_a_read_only_backup_can_be_written_to(tmp_path: Path, data: Pa
         path.chmod(0o755)  # for who removes it
 
 
+def test_what_was_copied_of_a_read_only_backup_can_be_removed_when_the_rest_fails(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [path for path in (data, *data.rglob("*")) if path.is_dir()]
+    for path in folders:
+        path.chmod(0o555)
+    copied: list[str] = []
+
+    def first_alone(path: str, to: str, **_: object) -> str:
+        if copied:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        copied.append(path)
+        return shutil.copyfile(path, to)
+
+    monkeypatch.setattr(shutil, "copy2", first_alone)
+    with pytest.raises(SetupError, match=r"cannot be copied: .* Input/output error"):
+        DataDirectory(path=data).lay_out(tmp_path / "copy")
+    left = [path for path in (tmp_path / "copy", *(tmp_path / "copy").rglob("*")) if path.is_dir()]
+    assert len(left) > 1
+    assert all(path.stat().st_mode & 0o200 for path in left)
+    for path in folders:
+        path.chmod(0o755)  # for who removes it
+
+
 def test_a_name_that_is_no_utf8_is_copied_like_any(tmp_path: Path, data: Path) -> None:
     (data / os.fsdecode(b"donn\xe9es")).touch()
     DataDirectory(path=data).lay_out(tmp_path / "copy")
@@ -201,6 +225,15 @@ def test_a_name_that_no_file_system_has_is_one_line() -> None:
         SetupError, match=r"nnn/indices: File name too long; give a directory that can be read"
     ):
         DataDirectory(path=Path("/", "n" * 256)).require(IMAGE)
+
+
+def test_a_read_that_fails_names_the_directory(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(data_directory, "version_of", fail)
+    with pytest.raises(SetupError, match=f"^dataset.data: {data}: Input/output error; give a directory"):
+        DataDirectory(path=data).require(IMAGE)
 
 
 def test_what_this_user_may_not_read_is_one_line(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
