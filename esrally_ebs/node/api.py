@@ -68,7 +68,7 @@ def missing_shard(port: int) -> str:
         facts = get(port, "/_cluster/allocation/explain")
         if facts["primary"]:
             why = facts["unassigned_info"].get("details") or facts["allocate_explanation"]
-            why = [why, *_CAUSE.findall(why)][-1]  # of a Java stack, that of all before it
+            why = [why, *_CAUSE.findall(why)][-1]  # the last one of a Java stack is the cause of all others
             text = _line(f"shard {facts['shard']} of {facts['index']} is missing: {why}")
             return f"{text}; give data and an image (ES_IMAGE) that have all of it, or a snapshot of others"
     return ""

@@ -305,8 +305,8 @@ def _wait(
 ) -> tuple[Node, ...]:
     """Wait until all nodes, in containers of these names, answer as one cluster; none may end meanwhile.
 
-    It is one of ``count`` nodes, where some are elsewhere. Data of a user's may have thousands of shards, so
-    it is waited as long as more of them come.
+    It is one of ``count`` nodes, where some are elsewhere. A user's data may have thousands of shards: the
+    time to wait begins anew with each that comes.
     """
     count = count or len(names)
     patience_s = _READY_S * count  # they start beside one another
@@ -349,8 +349,8 @@ def _node(arm: str, name: str, container: engine.Container, port: int, data_dir:
     if int(version.partition(".")[0]) < _OLDEST_MAJOR:
         raise SetupError(
             f"arm {arm}: {image} is of version {version}; Elasticsearch before 8, and OpenSearch, have "
-            "indices in nodes/0, where nothing of ours looks; set ES_IMAGE to 8.0 or later, which takes over "
-            "data of 7.17"
+            "indices in nodes/0, where nothing of ours looks; set ES_IMAGE to 8.0 or later (8 takes over "
+            "data of 7.17)"
         )
     pid = cgroups.largest_process(container.pid)
     return Node(

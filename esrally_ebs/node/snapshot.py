@@ -263,7 +263,7 @@ def _version_of(facts: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _require_readable(repository: Path, parts: tuple[str, ...]) -> None:
-    """Raise SetupError for a file that the node's user may not read: its container has no right to all."""
+    """Raise PlanError for a link, SetupError for what the node's user, who is not root, may not read."""
     if repository.is_symlink():
         raise PlanError(f"dataset.snapshot: {repository} is a link; give the directory that it leads to")
     for path, needed in _all_of(repository, parts):
@@ -302,4 +302,4 @@ def _all_of(repository: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, in
         folders[:] = [name for name in folders if is_part(folder / name)]  # not into lost+found
         yield folder, 0o5
         # of folders, links are looked at nowhere else
-        yield from ((path, 0o4) for path in (folder / name for name in (*folders, *names)) if is_part(path))
+        yield from ((folder / name, 0o4) for name in (*folders, *names) if is_part(folder / name))

@@ -146,7 +146,7 @@ def copy_tree(
         except OSError as error:
             raise _Stopped(error) from error
 
-    left_out = shutil.ignore_patterns(*[without] if without else [])
+    left_out = shutil.ignore_patterns(without)  # of an empty one nothing
     try:
         shutil.copytree(
             source, target, symlinks=True, ignore=left_out, copy_function=copy, dirs_exist_ok=True
