@@ -120,8 +120,9 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     _require_searches_alone(session)
     lost, halves = _require_whole(session, arm, ios)
     ios = _as_one_volume(ios.filter(pc.is_valid(ios["done_s"])), spec.chunk_bytes)
-    reads_at_s = ios.filter(pc.equal(ios["op"], "read"))["at_s"].to_numpy()
-    _require_counted(session, arm, reads_at_s, since_s=ios["at_s"][0].as_py() if lost else 0.0)
+    reads = pc.equal(ios["op"], "read")
+    reads_at_s = ios.filter(reads)["at_s"].to_numpy()
+    counted = _require_counted(session, arm, reads_at_s, since_s=ios["at_s"][0].as_py() if lost else 0.0)
     at_s = ios["at_s"].to_numpy()
     rows = _measured(session, arm, since_s=at_s[0] if lost else 0.0)
     began_s, latency_s = rows["started_s"].to_numpy(), rows["service_time_s"].to_numpy()
@@ -130,6 +131,8 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     _require_one_by_one(session, arm, began_s, latency_s)
     request = np.searchsorted(began_s, at_s, "right") - 1
     within = (request >= 0) & (at_s <= (began_s + latency_s)[request])
+    if counted == 0 and not np.any(within[reads.to_numpy()]):
+        raise _read_nothing(session, arm)
     served = latency_s.sum() / max(began_s[-1] + latency_s[-1] - began_s[0], _TICK_S)
     _require_same_clock(session, arm, ios, _edges(session, rows), within, min(float(served), 1.0))
     columns = _columns(ios, waits=not any(event.number("missed_waits") for event in notes))
@@ -333,8 +336,8 @@ def _require_whole(session: Session, arm: str, ios: pa.Table) -> tuple[int, int]
     return int(notes[-1].number("lost") or 0), halves
 
 
-def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s: float) -> None:
-    """As many reads during observed requests as the volume's own counters say, and some at all."""
+def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s: float) -> float | None:
+    """Reads during observed requests, as many in the trace as the volume counted; None if it did not."""
     windows = [
         window
         for window in read_windows(session.events)[0]
@@ -349,10 +352,15 @@ def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s:
             f" counted {counted:,.0f}; is it of this arm, whole, and by this machine's clock?"
         )
     if not len(reads_at_s):
-        raise MeasurementError(
-            f"session {session.id}: arm {arm!r} was asked for no read, so a faster volume answers its"
-            " requests no sooner; record with cold caches to know what they would read"
-        )
+        raise _read_nothing(session, arm)
+    return counted if windows else None
+
+
+def _read_nothing(session: Session, arm: str) -> MeasurementError:
+    return MeasurementError(
+        f"session {session.id}: requests of arm {arm!r} read nothing, so a faster volume answers them no"
+        " sooner; record with cold caches to know what they would read"
+    )
 
 
 def _require_same_clock(

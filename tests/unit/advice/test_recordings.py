@@ -274,12 +274,12 @@ def test_a_broken_trace_is_refused_in_20_of_20(broken: Breaking, *, noted: bool)
             recording_of(made, broken(made, np.random.default_rng(seed)), "a")
 
 
-def counted(made: Session) -> list[Event]:
+def counted(made: Session, reads: int = IOS) -> list[Event]:
     """The volume's counters around each request."""
     events = []
     for one in made.samples.to_pylist():
         fields = {"task": one["task"], "round": one["round"], "requests": 1, "started_s": one["started_s"]}
-        fields |= {"begin": {"emulator.reads": 100}, "end": {"emulator.reads": 100 + IOS}}
+        fields |= {"begin": {"emulator.reads": 100}, "end": {"emulator.reads": 100 + reads}}
         at_s = one["started_s"] + one["service_time_s"]
         events.append(Event(at_s=at_s, kind="io", arm="a", fields=fields))
     return events
@@ -307,8 +307,13 @@ def test_requests_that_caches_answered_are_no_trace_that_is_missing_or_of_anothe
     noted = replace(made, events=(Event(at_s=1.0, kind="trace", arm="a", fields={"ios": 0}),))
     writes = pa.array(["write"] * made.telemetry.num_rows).cast(TRACE.field("op").type)
     written = made.telemetry.set_column(TRACE.names.index("op"), TRACE.field("op"), writes)
-    for session in (replace(noted, telemetry=made.telemetry[:0]), replace(made, telemetry=written)):
-        with pytest.raises(MeasurementError, match=r"'a' was asked for no read, so .*; record with cold"):
+    warmed_up = moved(made.telemetry, -3600)  # the warm-up is in the trace, too
+    for session in (
+        replace(noted, telemetry=made.telemetry[:0]),
+        replace(made, telemetry=written),
+        replace(made, telemetry=warmed_up, events=tuple(counted(made, reads=0))),
+    ):
+        with pytest.raises(MeasurementError, match=r"'a' read nothing, so .*; record with cold"):
             recording(session)
 
 
