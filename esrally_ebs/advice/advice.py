@@ -98,11 +98,16 @@ class Advice:
 
     @property
     def front(self) -> tuple[Option, ...]:
-        """Options than which none is both as cheap and noticeably faster, cheapest first."""
-        front: list[Option] = []
+        """Options than which none is both as cheap and noticeably faster, cheapest first.
+
+        One that serves what comes is faster than any that falls behind, whose first seconds say little.
+        """
+        front, fastest = list[Option](), (True, math.inf)
         for option in self.options:
-            if not front or option.value_s < front[-1].value_s * (1 - _STEP):
+            behind = option.prediction.falls_behind
+            if (behind, option.value_s) < fastest:
                 front.append(option)
+                fastest = behind, option.value_s * (1 - _STEP)
         return tuple(front)
 
     def neighbours(self) -> tuple[Option | None, Option | None]:

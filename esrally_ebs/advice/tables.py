@@ -217,6 +217,9 @@ def _limits(advice: Advice) -> Iterator[Table]:
     used = (
         "Of what the rate gives in the time of all requests and the rests between them. Buckets that are full"
         " again when caches are dropped give more, so it may come to more than 100%."
+        if advice.load is None
+        else "Of what the rate gives while queries come. At 100% or more a limit serves fewer than come, and"
+        " credits run out."
     )
     for key, title, note, shares in (
         ("limits", "What I/Os wait for each limit", waits, [one.waits for one in shown.values()]),

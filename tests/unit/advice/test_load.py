@@ -67,6 +67,22 @@ def test_a_volume_that_serves_fewer_queries_than_come_keeps_no_bound() -> None:
     )
     assert not any(line.startswith("One step down") for line in report.details)
     assert "they keep no bound" in report.tables[0].notes[1]
+    (used,) = (table for table in report.tables if table.key == "used")
+    assert "At 100% or more a limit serves fewer than come" in used.notes[0]
+
+
+def test_a_dearer_volume_that_falls_behind_is_no_step_up(predictor: Predictor) -> None:
+    """As it is behind by little in the first seconds, it may be faster for as long as those last."""
+    bound = Bound(percentile=90, seconds=1.0)
+    advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
+    *cheaper, dearest = advice.options
+    whole = tuple(replace(one, value=one.value / 2) for one in dearest.prediction.whole)
+    behind = replace(dearest, prediction=replace(dearest.prediction, whole=whole, falls_behind=True))
+    advice = replace(advice, options=(*cheaper, behind))
+    assert behind not in advice.front
+    assert advice.neighbours()[1] != behind
+    advice = replace(advice, options=tuple(replace(one, prediction=behind.prediction) for one in cheaper[:2]))
+    assert len(advice.front) == 1  # none serves what comes: there is a fastest all the same
 
 
 def test_runs_at_a_rate_fall_into_the_interval() -> None:
