@@ -32,11 +32,10 @@ from esrally_ebs.volumes.virtual.replay import Column, Thread
 SOON_S = 400e-6  # a thread that goes on this soon after an I/O was done has waited for it
 # Of what the path to the volume takes: a thread cannot go on sooner, as an I/O has to come back first.
 _REACTION = 0.5
-_CONFIDENCE = 0.95
 PAGE_BYTES = 4 * KIB  # the kernel's
-
 _MAX_EARLY = 0.01  # of I/Os that continue another: those that come before it is done, if none is read ahead
 _MIN_SLOPE = 0.5  # by how much later one comes for what the one before takes longer: 0 if read ahead, else 1
+_CONFIDENCE = 0.95
 
 _Edge = tuple[int, int, float]  # event, the I/O that it needs, seconds of computing in between
 

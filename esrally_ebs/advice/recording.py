@@ -32,9 +32,9 @@ MAX_UNCOUNTED = 0.05  # of the reads that the volume counted during observed req
 _READS = "emulator.reads"
 IOS = ("at_s", "done_s", "offset", "bytes", "path_s")
 _WAITS = ("thread", "waiter", "slept_s", "woken_s")
-_MIN_WATCHED = (
-    0.5  # of reads a thread slept for, or one issued that slept for another; else others were watched
-)
+# Of reads: those that a thread slept for, or that came from one that slept for others. Of fewer the wrong
+# threads were watched.
+_MIN_WATCHED = 0.5
 _TICK_S = 1e-6  # more than seconds since the epoch are rounded by
 _OF_LOG = ", has the log both query and fetch, and does nobody else read there"
 LOG_S = 1e-3  # a query log's time and duration are cut to it
@@ -298,8 +298,8 @@ def _require_searches_alone(session: Session) -> None:
 def _require_one_by_one(session: Session, arm: str, began_s: Column, latency_s: Column) -> None:
     if not len(began_s):
         raise MeasurementError(
-            f"session {session.id}: arm {arm!r} has no measured requests in its trace; record it anew, with "
-            "'trace --log' a query log of that time, or by a race whose plan has trace = true"
+            f"session {session.id}: arm {arm!r} has no measured requests in its trace; record it anew, by"
+            " 'trace --log' with a query log of that time, or by a race whose plan has trace = true"
         )
     if np.any(began_s[1:] < began_s[:-1] + latency_s[:-1]):
         raise MeasurementError(

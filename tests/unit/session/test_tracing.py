@@ -162,7 +162,7 @@ def test_a_recording_goes_among_the_sessions(home: Path, capsys: pytest.CaptureF
     session = capsys.readouterr().out.strip()
     assert main(["report", session]) == 0
     assert main(["advise", session, "--keep", "p99=1s"]) == 4
-    assert "no measured requests in its trace; record it anew, with 'trace --log'" in capsys.readouterr().err
+    assert "no measured requests in its trace; record it anew, by 'trace --log'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
