@@ -4,13 +4,13 @@
 
 Queries of the track ``lookups`` beside this script are recorded one after the other on an io1 of 3,000 IOPS,
 page caches left to themselves. Then at each rate, 15 and 25 a second unless others are named, three io1 are
-raced at once: of 1,000 IOPS, which serve some 33 such queries, of 1,500 and of 3,000. What is predicted for
-them, and its hash, is a line of RESULTS before the first race; each race is one more; the next call goes on
-from there. Printed for each are latencies, which count from when a query was due and hold what the client
-does with it (2.4 ms of a Rally whose machine has nothing else to do), and service times, which do not.
+raced by turns: of 1,000 IOPS, which serve some 33 such queries, of 1,500 and of 3,000. What is predicted for
+them is a line of RESULTS before the first race; each race is one more; the next call goes on from there, at
+the rates of the first. Printed for each are latencies, which count from when a query was due and hold what
+the client does with it (2.4 ms of a Rally whose machine has nothing else to do), and service times, which do
+not.
 """
 
-import hashlib
 import json
 import os
 import sys
@@ -33,7 +33,10 @@ from esrally_ebs.store import SessionFolder, find_session, load_session
 from esrally_ebs.volumes.virtual.replay import Load
 
 LOOKUPS = Path(__file__).with_name("lookups")
-ROUNDS, REQUESTS = 8, 128  # of an arm in a round
+ROUNDS, REQUESTS = (
+    4,
+    320,
+)  # of an arm in a round: a bucket, which holds a second, empties as under a lasting load
 CLIENTS = 16  # at a rate; more than have a request in flight
 RATES = (15.0, 25.0)
 ARMS = [
@@ -94,10 +97,11 @@ def table(recorded: Mapping[str, Any], races: Sequence[Mapping[str, Any]]) -> No
             if made["rate"] != line["rate"]:
                 continue
             rows = requests_of(session, made["arm"])
+            rows = rows.filter(rows["success"])
             print(f"{made['rate']:g}/s, {made['cores']} cores, {made['arm']}, {rows.num_rows} requests")
             for percentile, (value, low, high) in zip(PERCENTILES, made["whole"], strict=True):
                 text = f"  p{percentile}: predicted {value * 1e3:.1f} ms"
-                text += f" [{low * 1e3:.1f}, {high * 1e3:.1f}]" if low and high else ""
+                text += f" [{low * 1e3:.1f}, {high * 1e3:.1f}]" if None not in (low, high) else ""
                 for name in ("latency_s", "service_time_s"):
                     was = float(np.percentile(rows[name].to_numpy(), percentile))
                     text += f", {name[:-2].replace('_', ' ')} {was * 1e3:.1f} ({value / was - 1:+.1%})"
@@ -110,10 +114,8 @@ def main() -> None:
     os.umask(0o022)
     if not (done := lines_of(results)):
         session = raced([RECORDED])
-        made = predicted(session, rates)
-        sha256 = hashlib.sha256(json.dumps(made).encode()).hexdigest()
-        append(results, {"recorded": session, "predicted": made, "sha256": sha256})
-    for rate in rates:
+        append(results, {"recorded": session, "rates": rates, "predicted": predicted(session, rates)})
+    for rate in lines_of(results)[0]["rates"]:
         if rate not in [line.get("rate") for line in done]:
             append(results, {"rate": rate, "race": raced(ARMS, rate)})
     first, *others = lines_of(results)
