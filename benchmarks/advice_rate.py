@@ -7,7 +7,7 @@ page caches left to themselves. Then at each rate, 15 and 25 a second unless oth
 raced by turns: of 1,000 IOPS, which serve some 33 such queries, of 1,500 and of 3,000. What is predicted for
 them is a line of RESULTS before the first race; each race is one more; the next call goes on from there, at
 the rates of the first. Printed for each are latencies, which count from when a query was due and hold what
-the client does with it (2.4 ms of a Rally whose machine has nothing else to do), and service times, which do
+the client does with it (2 ms of a Rally whose machine has nothing else to do), and service times, which do
 not.
 """
 

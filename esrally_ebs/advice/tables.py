@@ -115,7 +115,8 @@ def _under(load: Load | None) -> list[str]:
         return []
     return [
         f"Predicted is latency, from when a query is due, at {load.per_s:g} queries a second that come by"
-        f" chance, on {load.cores} cores."
+        f" chance, on {load.cores} cores. Neither what a client itself takes is in it nor that two processors"
+        " may be one core: on real nodes latency was longer."
     ]
 
 
