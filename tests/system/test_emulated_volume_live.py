@@ -205,13 +205,19 @@ def test_limiters_are_shown_and_set_from_the_command_line(
     assert "by-hand-ebs-test-live" not in running.sessions()[0]
 
 
+def two_arms(folder: Path) -> Path:
+    """The plan of a second arm besides."""
+    path = folder / "plan.toml"
+    head, _, arm = _PLAN.partition("[[arm]]")
+    path.write_text(f"{head}[[arm]]{arm}[[arm]]{arm.replace('small', 'second')}")
+    return path
+
+
 @pytest.mark.beside
 def test_volumes_in_use_stay_attached_all_of_them_and_who_uses_them_is_named(
     arms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "plan.toml"
-    head, _, arm = _PLAN.partition("[[arm]]")
-    path.write_text(f"{head}[[arm]]{arm}[[arm]]{arm.replace('small', 'second')}")
+    path = two_arms(tmp_path)
     attached = manual.up(str(path))
     try:
         with (attached[1].mount / "open").open("w"):
@@ -236,10 +242,7 @@ def test_volumes_in_use_stay_attached_all_of_them_and_who_uses_them_is_named(
 def test_an_arm_whose_daemon_was_killed_goes_down_with_the_others(
     arms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "plan.toml"
-    head, _, arm = _PLAN.partition("[[arm]]")
-    path.write_text(f"{head}[[arm]]{arm}[[arm]]{arm.replace('small', 'second')}")
-    attached = manual.up(str(path))
+    attached = manual.up(str(two_arms(tmp_path)))
     try:
         daemon_of(attached[0]).signal(signal.SIGKILL)
         with (
@@ -254,11 +257,8 @@ def test_an_arm_whose_daemon_was_killed_goes_down_with_the_others(
 
 
 @pytest.mark.beside
-def test_a_command_that_is_told_to_end_while_it_attaches_leaves_nothing(arms: Path, tmp_path: Path) -> None:
-    path = tmp_path / "plan.toml"
-    head, _, arm = _PLAN.partition("[[arm]]")
-    path.write_text(f"{head}[[arm]]{arm}[[arm]]{arm.replace('small', 'second')}")
-    words = [sys.executable, "-m", "esrally_ebs", "volumes", "up", path]
+def test_a_command_that_is_ended_while_it_attaches_leaves_nothing(arms: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "esrally_ebs", "volumes", "up", two_arms(tmp_path)]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as command:
         first = run_dir() / "by-hand-ebs-test-live" / "small" / "mnt"
         assert SYSTEM_CLOCK.wait_until(lambda: mount_at(first) is not None, limit_s=60, poll_s=0.01)

@@ -351,7 +351,7 @@ def test_disks_of_an_array_that_are_taken_for_one_volume_are_said(
 def test_a_volume_that_was_unmounted_meanwhile_is_said(
     home: Path, mount: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another may have got its device, whose I/Os are in the recording then."""
+    """Another may have its device by then, whose I/Os are in the recording then."""
     recorded(home, monkeypatch, slice(0, READS), began_s=BEGAN, seconds=5.0)
     gone = {"filesystem": "ext4", "device_number": "7:9999"}
     volume = Volume(spec=VolumeSpec(name="mount", type="gp3"), kind=Kind.DIRECTORY, mount=home, **gone)
