@@ -19,6 +19,7 @@ import math
 import mmap
 import os
 import random
+import signal
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,7 +88,6 @@ def _large_files(mount: Path) -> list[Path]:
 @contextmanager
 def _probe_in(mount: Path) -> Iterator[Path]:
     probe = mount / ".calibration"
-    probe.touch(mode=0o600)
     try:
         yield probe
     finally:
@@ -112,11 +112,16 @@ def _opened(control: Path, probe: Path, data: Sequence[Path]) -> Iterator["_Path
     with contextlib.ExitStack() as stack:
 
         def opened(file: Path, flags: int) -> int:
-            descriptor = os.open(file, flags | os.O_DIRECT | os.O_NOFOLLOW)
-            stack.callback(os.close, descriptor)
+            # an interrupt in between would leave it open, and its volume attached
+            usual = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+            try:
+                descriptor = os.open(file, flags | os.O_DIRECT | os.O_NOFOLLOW, 0o600)
+                stack.callback(os.close, descriptor)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, usual)
             return descriptor
 
-        written = opened(probe, os.O_RDWR)
+        written = opened(probe, os.O_RDWR | os.O_CREAT)
         memory = {size: stack.enter_context(mmap.mmap(-1, size)) for size in _SIZES}  # page-aligned
         for slot in range(_SLOTS):
             os.pwrite(written, memory[_LARGE_BYTES], slot * _LARGE_BYTES)
