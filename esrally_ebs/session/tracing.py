@@ -7,6 +7,7 @@ What reads the mount's tracepoints is root's; the rest is the user's who called.
 """
 
 import os
+import signal
 import threading
 import time
 import uuid
@@ -103,10 +104,11 @@ class MountRecorder:
                 folder.add_warning(note)
             self._pipe.send_bytes(os.fsencode(folder.path))
             names = ", ".join(queue.name for queue in self._queues)
-            say(f"recording the requests of {names} for {self._seconds:g} s; Ctrl-C ends it")
+            say(f"recording the requests of {names} for {self._seconds:g} s; Ctrl-C ends it and keeps them")
             numbers = iter(range(block_trace.MAX_IOS))
-            while isinstance(part := self._next(), pa.Table):
-                folder.write_trace(arm, part, next(numbers))
+            with _calling_when_interrupted(self._end):
+                while isinstance(part := self._next(), pa.Table):
+                    folder.write_trace(arm, part, next(numbers))
             summary, problems = result_of(part)
             cores = (summary.processor_s + time.process_time() - processor_s) / summary.seconds
             say(
@@ -125,13 +127,17 @@ class MountRecorder:
                 folder.add_warning(warning)
             if not summary.ios:
                 raise MeasurementError(
-                    f"--mount {self._path}: nothing was read or written in {self._seconds:g} s;"
+                    f"--mount {self._path}: nothing was read or written in {summary.seconds:.1f} s;"
                     " record for longer"
                 )
             during_s = summary.began_s, summary.began_s + summary.seconds
             _note(folder, arm, summary.ios, during_s, summary.lost, summary.lost_waits)
             _add_requests(folder, self._session, arm, during_s, logs)
         return folder.path
+
+    def _end(self) -> None:
+        with suppress(OSError):  # it has ended by itself
+            self._pipe.send_bytes(_END)
 
     def _next(self) -> Any:  # noqa: ANN401 - I/Os, or how it ended
         try:
@@ -145,8 +151,8 @@ class MountRecorder:
         try:
             yield
         finally:
+            self._end()
             with suppress(OSError, EOFError):
-                self._pipe.send_bytes(_END)
                 while self._pipe.poll(_PATIENCE_S):
                     self._pipe.recv_bytes()
             self._pipe.close()  # a recorder that is stuck ends with it
@@ -180,6 +186,28 @@ class MountRecorder:
             teller.send(refusal(error))
         finally:
             os._exit(0)
+
+
+@contextmanager
+def _calling_when_interrupted(end: Callable[[], None]) -> Iterator[None]:
+    """Within the block the first Ctrl-C or SIGTERM calls ``end``; a second one does what it did before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def as_before() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def ended(*_: object) -> None:
+        as_before()
+        end()
+
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, ended)
+    try:
+        yield
+    finally:
+        as_before()
 
 
 def _obey(teller: Connection, ended: threading.Event) -> None:

@@ -181,8 +181,24 @@ def test_by_sudo_what_is_recorded_is_the_callers_who_reads_the_logs(
     assert [*instances.glob("esrally-ebs-*"), *(tmp_path / "run").glob("*")] == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_nothing_stays_of_a_recording_that_is_ended(
+def test_what_was_recorded_until_ctrl_c_is_kept(
+    mount: Path, instances: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    recorder = subprocess.Popen(
+        trace(mount, 300, tmp_path / "out"), env=environment, stderr=subprocess.PIPE, text=True
+    )
+    await_(lambda: is_on(instances))
+    subprocess.run(fio(mount, 3), check=True, capture_output=True)
+    recorder.send_signal(signal.SIGINT)
+    said = recorder.communicate(timeout=60)[1]
+    assert recorder.returncode == 0, said
+    assert load_session(tmp_path / "out").state is State.COMPLETE
+    assert SessionFolder(tmp_path / "out").read_trace().num_rows > 1000
+    assert [*instances.glob("esrally-ebs-*"), *(tmp_path / "run").glob("*")] == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 4), (signal.SIGHUP, 130), (signal.SIGKILL, -9)])
+def test_nothing_stays_of_a_recording_without_an_io_that_is_ended(
     number: int, code: int, mount: Path, instances: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     def remains() -> list[Path]:
