@@ -310,7 +310,8 @@ def _wait(
     """
     count = count or len(names)
     patience_s = _READY_S * count  # they start beside one another
-    until, shards = time.monotonic() + patience_s, 0
+    began_s, shards = time.monotonic(), 0
+    until = began_s + patience_s
     while True:
         containers = [_running(arm, name) for arm, name in zip(arms, names, strict=True)]
         published = containers[0].ports
@@ -325,8 +326,9 @@ def _wait(
             until, shards = time.monotonic() + patience_s, more
         if time.monotonic() > until:
             text = (port and api.missing_shard(port)) or engine.reason(engine.log(names[waiting[0]]))
+            waited_s = time.monotonic() - began_s
             raise SetupError(
-                f"arm {arms[waiting[0]]}: Elasticsearch is not ready after {patience_s:.0f} s: {text}"
+                f"arm {arms[waiting[0]]}: Elasticsearch is not ready after {waited_s:.0f} s: {text}"
             )
         time.sleep(_POLL_S)
     return tuple(
