@@ -384,6 +384,11 @@ def parse_bound(text: str, what: str) -> Bound:
     return Bound(percentile=percentile, seconds=seconds)
 
 
+def of_any(name: str) -> str:
+    """The name of a limit whichever of striped volumes it is of: ``iops`` for ``3-iops``."""
+    return re.sub(r"^\d+-", "", name)
+
+
 class Severity(StrEnum):
     """What it means that a check is not ok."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from esrally_ebs.model import Event
+from esrally_ebs.model import Event, of_any
 
 KIND = "io"
 FIO = "fio"  # of the same form, and of a fio job instead of a request
@@ -174,8 +174,16 @@ class Profile:
 
     @property
     def waited_s(self) -> Mapping[str, float]:
-        """By limiter of an emulated volume: seconds that I/Os waited because of it, added up."""
-        return {name.removeprefix(WAITED): s for name, s in self.grown.items() if name.startswith(WAITED)}
+        """By limiter of an emulated volume: seconds that I/Os waited because of it, added up.
+
+        Of striped volumes those of all together: each has limiters of its own, and a part of the I/Os.
+        """
+        waited: dict[str, float] = {}
+        for name, seconds in self.grown.items():
+            if name.startswith(WAITED):
+                limit = of_any(name.removeprefix(WAITED))
+                waited[limit] = waited.get(limit, 0.0) + seconds
+        return waited
 
     @property
     def exceeded_s(self) -> Mapping[str, float]:

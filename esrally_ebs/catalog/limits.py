@@ -3,7 +3,6 @@
 The daemon of an emulated volume reads no other file of the catalog, so this one stays light.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
@@ -38,11 +37,6 @@ def per_second(name: str, counts: Literal["operations", "bytes"], rate: float, s
 def shrunk(limits: Sequence[Limit], times: float) -> tuple[Limit, ...]:
     """The limits where time runs faster by this factor: the same rates, and less saved up."""
     return tuple(replace(limit, capacity=limit.capacity / times) for limit in limits)
-
-
-def of_any(name: str) -> str:
-    """The name of a limit whichever of striped volumes it is of: ``iops`` for ``3-iops``."""
-    return re.sub(r"^\d+-", "", name)
 
 
 def of_each(limits: tuple[Limit, ...], stripes: int) -> tuple[Limit, ...]:

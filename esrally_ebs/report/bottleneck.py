@@ -10,9 +10,9 @@ from math import ceil, inf
 
 from esrally_ebs.analysis.beside import BESIDE
 from esrally_ebs.analysis.profile import WAITED, Profile, Profiles, pooled, profiles_of, read_windows
-from esrally_ebs.catalog.limits import CREDITS, charged_bytes, of_any
+from esrally_ebs.catalog.limits import CREDITS, charged_bytes
 from esrally_ebs.catalog.volume_types import known_model, most_sold
-from esrally_ebs.model import VolumeSpec
+from esrally_ebs.model import VolumeSpec, of_any
 from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.costs import costs
 from esrally_ebs.store.session import Session

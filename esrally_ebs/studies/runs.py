@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from esrally_ebs.catalog.limits import of_any
-from esrally_ebs.model import VolumeSpec
+from esrally_ebs.model import VolumeSpec, of_any
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.report.model import Curve, Plot, curve_through
 from esrally_ebs.volumes.fio import FioDirection, parse_fio

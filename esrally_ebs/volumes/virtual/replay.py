@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from esrally_ebs.catalog.limits import Model, of_any, of_each
+from esrally_ebs.catalog.limits import Model, of_each
+from esrally_ebs.model import of_any
 from esrally_ebs.volumes.emulated.law.buckets import Buckets, buckets_of
 from esrally_ebs.volumes.virtual import machine_code
 from esrally_ebs.volumes.virtual.arrays import arrays, devices_of

@@ -236,6 +236,14 @@ def test_a_limiter_that_held_back_the_slower_arm_is_named() -> None:
     assert sentence(reasons) == "gp2 waited 31% of its I/O time in its throughput limiter (gp3 0%)"
 
 
+def test_a_limit_of_striped_volumes_is_named_by_what_all_of_them_waited() -> None:
+    slow = profile(waited_s=dict.fromkeys(("1-iops", "2-iops", "3-iops"), 0.1e-3))
+
+    reasons = why("gp2", "gp3", [slow], [profile(waited_s={"iops": 0.0})], None, PROVEN)
+
+    assert sentence(reasons) == "gp2 waited 30% of its I/O time in its iops limiter (gp3 0%)"
+
+
 @pytest.mark.parametrize(
     ("slow_s", "fast_s"),
     [
