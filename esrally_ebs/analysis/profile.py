@@ -193,7 +193,8 @@ class Profile:
     @property
     def held_back(self) -> Mapping[str, float]:
         """By limit: the share of the I/Os' time that was waiting (emulated), or of the requests' time."""
-        shares = {limit: s / self.seconds for limit, s in self.exceeded_s.items() if self.seconds}
+        # several volumes of an arm are added up, though they may have asked for more at the same time
+        shares = {limit: min(1.0, s / self.seconds) for limit, s in self.exceeded_s.items() if self.seconds}
         io_s = self.io_s
         if io_s:
             # The kernel's milliseconds may round a short time below the wait within it.

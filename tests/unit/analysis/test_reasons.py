@@ -244,6 +244,14 @@ def test_a_limit_of_striped_volumes_is_named_by_what_all_of_them_waited() -> Non
     assert sentence(reasons) == "gp2 waited 30% of its I/O time in its iops limiter (gp3 0%)"
 
 
+def test_volumes_that_ask_for_more_at_once_do_so_for_no_more_than_all_of_the_time() -> None:
+    slow = replace(profile(), grown=profile().grown | {"ebs.exceeded_s.throughput": 0.25})  # of 0.1 s
+
+    (reason,) = why("gp2", "gp3", [slow], [profile()], None, PROVEN)
+
+    assert sentence([reason]) == "gp2 asked for more than its throughput limit for 100% of the time (gp3 0%)"
+
+
 @pytest.mark.parametrize(
     ("slow_s", "fast_s"),
     [
