@@ -142,6 +142,8 @@ def _compared(session: Session, findings: Findings) -> str:
         if not needed and findings.starts and starts < least:
             needed = f" at {number_of(starts, 'start')} of the nodes; at least {least} starts are needed"
         arms = " and ".join(names[arm] for arm in dict.fromkeys(x for pair in findings.pairs for x in pair))
+        if lacking := without_verdict(findings):
+            return f"No verdict on {arms} over all tasks: {lacking} too few successful requests for one."
         return f"No verdict on {arms}: {number_of(rounds, 'round')} measured{needed}."
     under = f"{session.plan.cache.mode} caches{_dropped(session)}{_any(session)}"
     tasks = len(findings.tasks)
@@ -155,6 +157,15 @@ def _compared(session: Session, findings: Findings) -> str:
     only = ranked[0]
     claim = f"{_of_pair(names, only, findings)}: {percent_change(only.ratio)} ({scope}, {under})"
     return f"{claim}{contrary(findings.comparisons, only, findings)}."
+
+
+def without_verdict(findings: Findings) -> str:
+    """The tasks that have none, with their verb, where others do; else empty."""
+    lacking = list(dict.fromkeys(c.task for c in findings.comparisons if c.p_different is None))
+    if len(lacking) == len(findings.tasks) or not lacking:
+        return ""
+    some = lacking[0] if len(lacking) == 1 else f"{len(lacking)} of {len(findings.tasks)} tasks"
+    return f"{some} {'has' if len(lacking) == 1 else 'have'}"
 
 
 def _of_pair(names: Mapping[str, str], result: Overall, findings: Findings) -> str:

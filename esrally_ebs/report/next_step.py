@@ -10,7 +10,7 @@ from esrally_ebs.model import Check, State, VolumeSpec
 from esrally_ebs.report.bottleneck import HeldBack, limit_name, step_of
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, percent_change
-from esrally_ebs.report.head import contrary, ranking
+from esrally_ebs.report.head import contrary, ranking, without_verdict
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, number_of
 
@@ -46,6 +46,8 @@ def next_step(
     by_latency = ranking(waits) if waits and waits.tasks == findings.tasks else []
     ranked = by_latency or ranking(findings)
     if not ranked:
+        if lacking := without_verdict(findings):
+            return f"see why {lacking} too few successful requests, or leave out what cannot be answered."
         rounds = max(c.rounds for c in findings.comparisons)
         wanted, design = max(MIN_ROUNDS, rounds + 1), session.plan.design
         wanted += -wanted % design.starts  # parts of equal length

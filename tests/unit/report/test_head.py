@@ -366,6 +366,17 @@ def test_of_a_session_that_was_cut_in_its_first_round_it_is_said_that_rounds_are
     assert made.next_step == "measure again, to the end of the plan's rounds."
 
 
+def test_a_task_that_mostly_failed_is_said_to_leave_all_tasks_without_a_verdict(tmp_path: Path) -> None:
+    made = rows({"gp2": 1.0, "gp3": 0.8}, ("q", "r"))
+    made = [replace(one, success=one.task == "q" or one.round > 4) for one in made]
+    about = "r has too few successful requests"
+    report_ = built(tmp_path, made)
+    assert report_.verdict == (
+        f"No verdict on gp2 (emulated) and gp3 (emulated) over all tasks: {about} for one."
+    )
+    assert report_.next_step == f"see why {about}, or leave out what cannot be answered."
+
+
 def test_a_start_that_was_cut_off_at_once_is_counted_nowhere(tmp_path: Path) -> None:
     made = built(tmp_path, samples(10), state=State.CANCELLED, design={"rounds": 12, "starts": 4})
     (table,) = (table for table in made.tables if table.key == "service_time")
