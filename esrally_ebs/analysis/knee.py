@@ -58,6 +58,8 @@ _SETTLING_SHARE = 0.2  # of a step, at its start: the queue is still filling
 _OVERLOAD_FROM = 0.8  # from here on, most requests are late in a step that runs away
 _CLOSE_FACTOR = 1.25  # good and bad this close to one another: measure from here on
 _TAIL_FROM = 0.4  # of the bound: from here on, latency is taken to fall off exponentially
+_TAIL_STARTS = np.linspace(_TAIL_FROM, 1.0, 25)  # or later, where queries take so long alone
+_ALONE_FACTOR = 3  # times what is allowed: so many may take longer alone than where a tail begins
 _LATE_FACTOR = 3  # times what is allowed: more than chance in a probe
 _LATE_ERRORS = 4.5  # standard errors of independent requests: the same where many may be late
 _LATE_BY_CHANCE = 3  # so many late requests may be chance in a probe
@@ -104,12 +106,20 @@ class StepResult:
     share: float = math.nan  # that is late, by the fall of latency towards the bound; nan: ``late`` says it
     mean_s: float = math.nan  # of the service times
     quantile_s: float = math.nan  # latency at the bound's percentile
+    tail_s: float = math.nan  # from here on, latency falls off by waiting alone
 
 
-def observe(step: NextStep, due_s: Floats, latency_s: Floats, service_s: Floats, bound: Bound) -> StepResult:
-    """What the requests of a step say, an entry each in all three; ``due_s`` by any clock.
+def observe(
+    step: NextStep,
+    due_s: Floats,
+    latency_s: Floats,
+    service_s: Floats,
+    bound: Bound,
+    alone: StepResult | None = None,
+) -> StepResult:
+    """What the requests of a step say, an entry each in the three arrays; ``due_s`` by any clock.
 
-    A request that failed has an infinite latency.
+    A request that failed has an infinite latency. ``alone``: the arm's step of one query at a time.
     """
     if not len(due_s):
         return StepResult(purpose=step.purpose, rate=step.rate, requests=0, late=0, ran_away=step.rate > 0)
@@ -117,28 +127,40 @@ def observe(step: NextStep, due_s: Floats, latency_s: Floats, service_s: Floats,
     into = (due_s - due_s.min()) / span_s if span_s else np.ones(len(due_s))  # of one moment all count
     counts = into >= (_SETTLING_SHARE if step.rate else 0.0)
     late = latency_s > bound.seconds
+    tail_s = alone.tail_s if alone and alone.requests else _TAIL_FROM * bound.seconds
+    tail_s = tail_s if step.rate else _tail_from(latency_s, bound)
     return StepResult(
         purpose=step.purpose,
         rate=step.rate,
         requests=int(counts.sum()),
         late=int((late & counts).sum()),
-        share=_share_beyond(latency_s[counts], bound.seconds),
+        share=_share_beyond(latency_s[counts], bound.seconds, tail_s),
+        tail_s=tail_s,
         ran_away=step.rate > 0 and bool(late[into >= _OVERLOAD_FROM].mean() > _most_late(bound)),
         mean_s=float(service_s[counts].mean()),
         quantile_s=float(np.quantile(latency_s[counts], bound.percentile / 100, method="inverted_cdf")),
     )
 
 
-def _share_beyond(latency_s: Floats, bound_s: float) -> float:
-    """The share of latencies beyond the bound, by an exponential through those beyond a part of it.
+def _tail_from(alone_s: Floats, bound: Bound) -> float:
+    """From where on what is seen near the bound is waiting, and not what queries take by themselves."""
+    starts_s = _TAIL_STARTS * bound.seconds
+    starts_s = starts_s[[np.mean(alone_s > start_s) <= _ALONE_FACTOR * bound.allowed for start_s in starts_s]]
+    if not len(starts_s):
+        return bound.seconds
+    shares = np.array([_share_beyond(alone_s, bound.seconds, start_s) for start_s in starts_s])
+    return float(starts_s[(shares <= max(_SHARE_LIMITS[0] * bound.allowed, shares.min())).argmax()])
+
+
+def _share_beyond(latency_s: Floats, bound_s: float, start_s: float) -> float:
+    """The share of latencies beyond the bound, by an exponential through those beyond ``start_s``.
 
     The exponential is the likeliest where of those beyond the bound only their number is known.
     """
-    start_s = _TAIL_FROM * bound_s
     excess_s = np.minimum(latency_s[latency_s > start_s], bound_s) - start_s
-    if not len(excess_s):
-        return 0.0
     within = np.count_nonzero(excess_s < bound_s - start_s)
+    if not within:  # also where the bound itself is the start
+        return len(excess_s) / len(latency_s)
     return float(len(excess_s) / len(latency_s) * np.exp(-(bound_s - start_s) * within / excess_s.sum()))
 
 
@@ -396,8 +418,10 @@ def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
             step, round_ = known
             rows = (arms == event.arm) & (rounds == round_) & (due_s >= 0) & (due_s < MAX_TIME)
             if rows.any():
+                own = steps[event.arm].values()
+                alone = next((made for made in own if made.purpose is Purpose.ALONE), None)
                 steps[event.arm][round_] = observe(
-                    step, due_s[rows], latency_s[rows], service_s[rows], search.bound
+                    step, due_s[rows], latency_s[rows], service_s[rows], search.bound, alone
                 )
     return steps
 

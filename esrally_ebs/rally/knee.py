@@ -191,7 +191,8 @@ class StepRule:
         self._round = round_
         self._began_s = self._began_s or self._now()
         for arm, step in self._next.items():
-            self._steps[arm].append(_observed(step, self._rows.get(arm, ()), self._search))
+            alone = next(iter(self._steps[arm]), None)
+            self._steps[arm].append(_observed(step, self._rows.get(arm, ()), self._search, alone))
         self._rows.clear()
         chosen = {arm: self._search.next(steps) for arm, steps in self._steps.items()}
         spent_s = self._now() - self._began_s
@@ -216,6 +217,11 @@ class StepRule:
         return f"{arm}: {format_rate(step.rate)} queries/s" if step.rate else f"{arm}: one query at a time"
 
 
-def _observed(step: NextStep, rows: Sequence[tuple[float, float, float]], search: KneeSearch) -> StepResult:
+def _observed(
+    step: NextStep,
+    rows: Sequence[tuple[float, float, float]],
+    search: KneeSearch,
+    alone: StepResult | None,
+) -> StepResult:
     due_s, latency_s, service_s = np.array(rows, dtype=float).reshape(-1, 3).T
-    return observe(step, due_s, latency_s, service_s, search.bound)
+    return observe(step, due_s, latency_s, service_s, search.bound, alone)

@@ -43,7 +43,8 @@ def run(search: KneeSearch, service_s: Floats, servers: int, seed: int) -> list[
         due, latency, service = make(step, service_s, servers, draw)
         lags = latency - service > 5 * search.bound.seconds + 1  # as rally/knee.py
         sent = int(lags.argmax()) if lags.any() else len(due)
-        steps.append(observe(step, due[:sent], latency[:sent], service[:sent], search.bound))
+        alone = steps[0] if steps else None
+        steps.append(observe(step, due[:sent], latency[:sent], service[:sent], search.bound, alone))
     return steps
 
 

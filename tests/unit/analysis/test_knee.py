@@ -59,6 +59,34 @@ def test_a_bound_far_beyond_a_query_has_its_knee_between_what_held_and_what_ran_
     assert knee.low <= 391.6 <= knee.high
 
 
+def test_what_queries_take_by_themselves_is_no_tail_of_a_queue() -> None:
+    rules = search(Bound(percentile=99, seconds=0.1), steps=10)
+    draw = np.random.default_rng(3)  # eight tasks in turn
+    tasks_s = (0.022, 0.028, 0.03, 0.035, 0.04, 0.044, 0.06, 0.07)
+    service_s = draw.choice(tasks_s, 100_000) * draw.lognormal(0, 0.08, 100_000)
+    truth = simulated_queue.true_knee(service_s, 2, rules, 200_000)
+    knees = [rules.knee(simulated_queue.run(rules, service_s, 2, seed)) for seed in range(6)]
+    assert np.mean([knee.rate for knee in knees]) == pytest.approx(truth, rel=0.1)  # it was 45 % lower
+    assert sum(knee.low <= truth <= knee.high for knee in knees) >= 5  # and none
+
+
+@pytest.mark.parametrize(
+    ("alone_s", "share"),
+    [
+        ([0.005] * 96 + [0.012] * 4, 0.75 * math.exp(-8 * 2 / 17)),  # begins at 12 ms, above which is none
+        ([0.019] * 96 + [math.inf] * 4, 0.25),  # begins at the bound: what is beyond it is counted
+    ],
+)
+def test_a_tail_begins_where_queries_alone_seldom_are(alone_s: list[float], share: float) -> None:
+    times, first = np.array(alone_s), NextStep(purpose=Purpose.ALONE, rate=0.0, seconds=8.0)
+    alone = observe(first, np.arange(100.0), times, times, P99)
+    latency = np.array([0.001, 0.0165, 0.0165, 0.5])
+    made = observe(
+        NextStep(purpose=Purpose.MEASURE, rate=1.0, seconds=4.0), latency * 0, latency, latency, P99, alone
+    )
+    assert made.share == pytest.approx(share)
+
+
 def test_of_a_median_as_many_may_be_late_as_not() -> None:
     rules = search(Bound(percentile=50, seconds=0.01), steps=10)
     service_s = np.random.default_rng(3).lognormal(math.log(0.005), 0.3, 100_000)
