@@ -55,7 +55,7 @@ class Knees:
             if knees[base].why or knees[other].why:
                 continue
             ratio, low, high = _ratio(knees[base], knees[other])
-            text = f"{other} against {base}: {ratio - 1:+z.0%} [{low - 1:+z.0%}, {high - 1:+z.0%}]"
+            text = f"{other} against {base}: {ratio - 1:+z.1%} [{low - 1:+z.1%}, {high - 1:+z.1%}]"
             is_equal = 1 / (1 + margin) <= low and high <= 1 + margin
             alike = "equivalent" if is_equal else "no difference is shown"
             yield f"{text}, {'a difference' if low > 1 or high < 1 else alike}"

@@ -18,7 +18,16 @@ from small_plan import small_plan
 
 from esrally_ebs import report
 from esrally_ebs.analysis.comparable import check_comparable
-from esrally_ebs.analysis.knee import EVENT, KneeSearch, NextStep, Purpose, StepResult, observe, steps_of
+from esrally_ebs.analysis.knee import (
+    EVENT,
+    Knee,
+    KneeSearch,
+    NextStep,
+    Purpose,
+    StepResult,
+    observe,
+    steps_of,
+)
 from esrally_ebs.model import Event, parse_bound
 from esrally_ebs.store.encoding import SAMPLES, TELEMETRY
 from esrally_ebs.store.session import Session
@@ -76,12 +85,20 @@ def test_knees_are_compared_with_that_of_the_reference(session: Session) -> None
 
 def test_of_three_arms_each_is_compared_with_the_reference(session: Session) -> None:
     built = report.build(recorded({"a": 1, "b": 2, "c": 1}))
-    assert re.search(r"; b against a: \+\d+% \[.*\], a difference; c against a: \+0% ", built.verdict)
-    pair = re.search(r"b against a: .* \[\+(\d+)%, \+(\d+)%\]", report.build(session).verdict)
-    shared = re.search(r"b against a: [^\[]*\[\+(\d+)%, \+(\d+)%\]", built.verdict)
+    assert re.search(r"; b against a: \+[\d.]+% \[.*\], a difference; c against a: \+0.0% ", built.verdict)
+    pair = re.search(r"b against a: .* \[\+([\d.]+)%, \+([\d.]+)%\]", report.build(session).verdict)
+    shared = re.search(r"b against a: [^\[]*\[\+([\d.]+)%, \+([\d.]+)%\]", built.verdict)
     assert pair and shared  # noqa: PT018
-    assert (int(shared[1]), int(shared[2])) != (int(pair[1]), int(pair[2]))  # they share the error
-    assert int(shared[1]) <= int(pair[1]) < int(pair[2]) <= int(shared[2])
+    assert (float(shared[1]), float(shared[2])) != (float(pair[1]), float(pair[2]))  # they share the error
+    assert float(shared[1]) <= float(pair[1]) < float(pair[2]) <= float(shared[2])
+
+
+def test_an_interval_that_leaves_out_0_by_little_is_not_printed_with_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knees = iter([Knee(rate=100, low=99, high=101), Knee(rate=102, low=101, high=103)] * 2)
+    monkeypatch.setattr(KneeSearch, "knee", lambda *_: next(knees))
+    assert "b against a: +2.0% [+0.6%, +3.4%], a difference." in report.build(session).verdict
 
 
 def test_every_format_has_the_knees_and_the_page_their_plot(session: Session) -> None:
