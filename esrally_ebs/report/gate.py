@@ -94,12 +94,13 @@ def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, s
 
 
 def render_gate(session: Session, gate: Gate) -> str:
-    """The reason in one line, a line per task and limit, what held the arms back, and accepted checks."""
-    accepted = (f"accepted: {check.text}" for check in all_checks(session) if check.accepted)
+    """The reason in one line, one per task and limit, what held the arms back, and checks that only warn."""
+    marked = ((check.mark, check.text) for check in all_checks(session))
+    doubts = (f"{mark}: {text}" for mark, text in marked if mark in ("accepted", "warning"))
     compared = by_type(session, gate.b)
     profiles = profiles_of(read_windows(compared.events)[0])
     limits = bottleneck_lines(compared, held_back(compared, profiles, (gate.a, gate.b)))
-    return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, (*limits, *accepted)))) + "\n"
+    return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, (*limits, *doubts)))) + "\n"
 
 
 def reason(session: Session, gate: Gate) -> str:

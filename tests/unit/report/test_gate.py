@@ -1,12 +1,14 @@
 """The gate: a decision from intervals, its exit code, and its one-line reason."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_rows import row, table
 from session_in_memory import session
 from small_plan import small_plan
 
@@ -248,3 +250,17 @@ def test_a_gate_over_starts_of_the_nodes_asks_for_more_of_them() -> None:
     recorded = session(1.05, plan=small_plan(race={}, design={"rounds": 6, "starts": 3}))
     reason = gates.reason(recorded, gates.judge_session(recorded, [P50]))
     assert reason.endswith("more starts of the nodes, or more rounds of each, may decide")
+
+
+def test_tasks_that_a_gate_leaves_out_as_no_arm_answers_them_are_said() -> None:
+    failed = [
+        row(arm=arm, task="u", round=round_, service_time_s=0.1, success=False, hits=None)
+        for arm in ("a", "b")
+        for round_ in range(1, 7)
+    ]
+    of = session()
+    of = replace(of, samples=pa.concat_tables([of.samples, table(*failed)]))
+    judged = gates.judge_session(of, [GateLimit(percentile=50, slowdown=0.5)])
+    assert judged.outcome is Outcome.PASS
+    said = "warning: 12 of 72 measured requests failed (u), as many on each arm: they are left out"
+    assert gates.render_gate(of, judged).endswith(f"\n{said}\n")
