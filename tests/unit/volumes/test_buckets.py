@@ -189,6 +189,13 @@ def test_striped_volumes_pass_as_much_as_all_of_them_do() -> None:
     assert passed(3, 1.0) == 18_000
 
 
+def test_parts_of_a_striped_io_that_wait_at_once_are_counted_once() -> None:
+    limits = per_second("iops", "operations", 100), per_second("throughput", "bytes", 10 * MIB)
+    limiter = Limiter(limits, SSD, 0.0, stripes=2, chunk_bytes=64 * KIB)
+    waits = [limiter.charge(n * 96 * KIB, 128 * KIB, n * 0.001) for n in range(500)]
+    assert sum(bucket.waited_s for bucket in limiter.buckets.values()) == pytest.approx(sum(waits))
+
+
 def test_the_instance_holds_back_what_its_volumes_would_let_through() -> None:
     volume = per_second("throughput", "bytes", 500 * MIB)
     instance = per_second("instance-throughput", "bytes", 100 * MIB)

@@ -182,10 +182,15 @@ class Limiter:
         """
         if self._stripes == 1:
             return self._charge_member(0, offset, size, now, write, saved)
-        parts = pieces(offset, size, self._stripes, self._chunk)
-        return max(
-            self._charge_member(volume, start, length, now, write, saved) for volume, start, length in parts
-        )
+        waited_s, longest = self._buckets.waited_s, 0.0
+        before = after = list(waited_s)
+        for volume, start, length in pieces(offset, size, self._stripes, self._chunk):
+            waited_s[:] = before  # parts wait at the same time: the one that does so longest counts
+            wait = self._charge_member(volume, start, length, now, write, saved)
+            if wait > longest:
+                longest, after = wait, list(waited_s)
+        waited_s[:] = after
+        return longest
 
     def _charge_member(
         self, volume: int, offset: int, size: int, now: float, write: bool, saved: float
