@@ -54,7 +54,8 @@ class Accounting:
 
     SSD types count one operation per started ``max_io_bytes`` and the bytes as they are. HDD types charge a
     whole ``max_io_bytes`` for any I/O unless it continues the last one and is larger than
-    ``merge_over_bytes``. EFS counts ``least_bytes`` at least.
+    ``merge_over_bytes``: then it is merged with that one, and what was charged for both counts. EFS counts
+    ``least_bytes`` at least.
     """
 
     max_io_bytes: int
@@ -67,10 +68,15 @@ class Accounting:
         return -1 if self.merge_over_bytes is None else self.merge_over_bytes
 
 
-def charged_bytes(size: int, continues: bool, max_io_bytes: int, merge_over_bytes: int) -> int:
-    """The bytes that an I/O costs; a negative ``merge_over_bytes`` stands for SSD types."""
+def charged_bytes(
+    size: int, continues: bool, max_io_bytes: int, merge_over_bytes: int, paid_bytes: int = 0
+) -> int:
+    """The bytes that an I/O costs; a negative ``merge_over_bytes`` stands for SSD types.
+
+    ``paid_bytes``: what the I/O that it continues was charged beyond its own end.
+    """
     if merge_over_bytes < 0 or (continues and size > merge_over_bytes):
-        return size
+        return max(0, size - paid_bytes)
     return operations_of(size, max_io_bytes) * max_io_bytes
 
 

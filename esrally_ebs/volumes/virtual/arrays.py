@@ -54,6 +54,7 @@ def devices_of(models: Sequence[Model]) -> Devices:
         sigma=[float(service.sigma) for service in services],
         queue=[places(model) for model in models],
         next_offset=[-1] * (sum(counts) + 1),  # one more, for a last volume without limits
+        paid_to=[-1] * (sum(counts) + 1),
     )
 
 

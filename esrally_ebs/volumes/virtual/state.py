@@ -36,6 +36,7 @@ class Devices(NamedTuple):
     sigma: Sequence[float]
     queue: Sequence[int]  # requests that the device holds
     next_offset: MutableSequence[int]  # by the first bucket of a member: where its last request ended
+    paid_to: MutableSequence[int]  # likewise: the end of what was charged, there or beyond
 
 
 class FioJobs(NamedTuple):

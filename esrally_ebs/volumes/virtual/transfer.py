@@ -125,8 +125,11 @@ def request(
         at += offset % devices.chunk_bytes[device]
     first = devices.first[device] + member * devices.own[device]
     continues = devices.next_offset[first] == at
-    devices.next_offset[first] = at + length
+    paid = devices.paid_to[first] - at if continues else 0
     most, over = devices.max_io_bytes[device], devices.merge_over_bytes[device]
+    charged = charged_bytes(length, continues, most, over, paid)
+    devices.next_offset[first] = at + length
+    devices.paid_to[first] = at + max(length, charged, paid)
     wait_s = charge_buckets(
         volumes.buckets,
         first,
@@ -134,7 +137,7 @@ def request(
         volumes.host.shared,
         write,
         operations_of(length, most) - saved,
-        max(charged_bytes(length, continues, most, over), devices.least_bytes[device]),
+        max(charged, devices.least_bytes[device]),
         now_s,
     )
     service = 2 * device + write

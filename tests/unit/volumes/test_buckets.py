@@ -97,10 +97,22 @@ def test_an_io_counts_once_per_started_256_kib(size: int, operations: int) -> No
 def test_small_or_scattered_ios_cost_an_hdd_a_whole_mebibyte() -> None:
     limiter = Limiter((per_second("throughput", "bytes", 500 * MIB),), HDD, 0.0)
     limiter.charge(0, 64 * KIB, 0.0)  # nothing came before it: 1 MiB
-    limiter.charge(64 * KIB, 64 * KIB, 0.0)  # goes on where that ended: 64 KiB
+    limiter.charge(64 * KIB, 64 * KIB, 0.0)  # goes on where that ended: one I/O with it, nothing more
     limiter.charge(128 * KIB, 16 * KIB, 0.0)  # goes on, but is too small to be merged: 1 MiB
     limiter.charge(TIB, 64 * KIB, 0.0)  # elsewhere: 1 MiB
-    assert limiter.levels(0.0)["throughput"] == 500 * MIB - 3 * MIB - 64 * KIB
+    assert limiter.levels(0.0)["throughput"] == 500 * MIB - 3 * MIB
+
+
+@pytest.mark.parametrize("requests", [1, 2, 8])
+def test_an_io_of_an_hdd_costs_alike_in_how_many_requests_ever_it_comes(requests: int) -> None:
+    """The kernel splits an I/O of 1 MiB whose memory lies scattered: 128 pages to a request."""
+    limiter = Limiter((per_second("throughput", "bytes", 500 * MIB),), HDD, 0.0)
+    size = MIB // requests
+    for start in (8 * MIB, 4 * MIB):
+        for i in range(requests):
+            limiter.charge(start + i * size, size, 0.0)
+    limiter.charge(5 * MIB, MIB // 2, 0.0)  # what goes on after that pays for itself
+    assert limiter.levels(0.0)["throughput"] == 500 * MIB - 2.5 * MIB
 
 
 def _gp2(credits: int) -> Limiter:

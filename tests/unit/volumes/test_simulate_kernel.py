@@ -46,6 +46,7 @@ def test_a_volume_that_is_so_many_times_faster_takes_that_part_of_the_time(
             sigma=[0.2, 0.1],
             queue=[32],
             next_offset=[-1, -1],
+            paid_to=[-1, -1],
         )
         load = FioJobs(
             device=[0],

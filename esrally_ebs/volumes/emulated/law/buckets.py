@@ -168,6 +168,7 @@ class Limiter:
         self._merge_over = accounting.merges_over
         self._least = accounting.least_bytes
         self._next_offsets = [-1] * stripes
+        self._paid_to = [-1] * stripes  # the end of what was charged, there or beyond
 
     @property
     def buckets(self) -> Mapping[str, Bucket]:
@@ -195,8 +196,11 @@ class Limiter:
     def _charge_member(
         self, volume: int, offset: int, size: int, now: float, write: bool, saved: float
     ) -> float:
-        charged = charged_bytes(size, offset == self._next_offsets[volume], self._max_io, self._merge_over)
+        continues = offset == self._next_offsets[volume]
+        paid = self._paid_to[volume] - offset if continues else 0
+        charged = charged_bytes(size, continues, self._max_io, self._merge_over, paid)
         self._next_offsets[volume] = offset + size
+        self._paid_to[volume] = offset + max(size, charged, paid)
         first = volume * self._own
         return charge_buckets(
             self._buckets,
