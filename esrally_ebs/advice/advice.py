@@ -4,9 +4,9 @@ import math
 from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from heapq import heappop, heappush
 from itertools import pairwise, product
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ _NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")
 _MOST_USED = 2.0**62  # a log may say any number
 _DEARER = 0.02  # what is advised costs at most so much more than the cheapest that keeps the bound
 _STEP = 0.01  # a p99 that is better by less is no reason to pay more
+_AnyOption = TypeVar("_AnyOption", bound="Option | UsageOption")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Option:
     @property
     def usd(self) -> float:
         """Infinite without a price."""
-        return self.price.usd if self.price else math.inf
+        return _usd(self.price)
 
     @property
     def spec(self) -> VolumeSpec:
@@ -189,16 +190,21 @@ def _axes(type_: str, today: VolumeSpec) -> dict[str, list[int]]:
     raise PlanError(f"--types {type_}: no settings to choose from; name some of gp2, gp3, io1, io2, st1, sc1")
 
 
+def _usd(price: cost.Price | None) -> float:
+    return price.usd if price else math.inf
+
+
 def _cheapest(
-    options: Sequence[Option],
+    options: Sequence[_AnyOption],
     today: VolumeSpec,
     types: Sequence[str],
     price_of: Callable[[VolumeSpec], cost.Price | None],
-    option_of: Callable[[VolumeSpec, cost.Price], Option],
-) -> Option | None:
+    option_of: Callable[[VolumeSpec, cost.Price], _AnyOption],
+    dearer: float = _DEARER,
+) -> _AnyOption | None:
     """Of ``options`` the first that keeps the bound, or a cheaper setting between theirs that does.
 
-    It costs at most _DEARER more than the cheapest: wider limits are no cheaper and no slower, so of the
+    It costs at most ``dearer`` more than the cheapest: wider limits are no cheaper and no slower, so of the
     settings between two corners none is cheaper than the lower one, and none keeps the bound unless the upper
     one does. Corners are halved, the cheapest lower ones first, until those that are left are no cheaper.
     """
@@ -207,14 +213,13 @@ def _cheapest(
     corners: list[tuple[float, str, tuple[int, ...], tuple[int, ...]]] = []
 
     def usd(type_: str, point: tuple[int, ...]) -> float:
-        price = price_of(_setting(today, type_, point))
-        return price.usd if price else math.inf
+        return _usd(price_of(_setting(today, type_, point)))
 
     for type_ in types:
         for sides in product(*(pairwise(values) for values in _axes(type_, today).values())):
             low, high = tuple(side[0] for side in sides), tuple(side[1] for side in sides)
             heappush(corners, (usd(type_, low), type_, low, high))
-    while best and corners and corners[0][0] * (1 + _DEARER) < best.usd:
+    while best and corners and corners[0][0] * (1 + dearer) < _usd(best.price):
         _, type_, low, high = heappop(corners)
         spec = _setting(today, type_, high)
         price = price_of(spec)
@@ -222,7 +227,7 @@ def _cheapest(
             known[spec] = option_of(spec, price)
         if spec not in known or not known[spec].keeps:
             continue
-        best = min(best, known[spec], key=lambda option: option.usd)
+        best = min(best, known[spec], key=lambda option: _usd(option.price))
         swapped = [(*low[:at], value, *low[at + 1 :]) for at, value in enumerate(high)]
         at = max(range(len(high)), key=lambda at: usd(type_, swapped[at]))
         unit = _UNITS[list(_axes(type_, today))[at]]
@@ -315,27 +320,45 @@ class UsageOption:
     def usd(self) -> float | None:
         return self.price.usd if self.price else None
 
+    @property
+    def keeps(self) -> bool:
+        """Whether no limit was reached."""
+        return not self.usage.limited_s
+
 
 def usage_options(
     intervals: Sequence[Interval], today: VolumeSpec, *, region: str, types: Sequence[str] = TYPES
 ) -> tuple[list[UsageOption], tuple[str, ...]]:
     """Today's volume, then each setting that is cheaper or less at its limits than all before it, by price.
 
+    Of those between the settings that are looked at, the cheapest that stays below its limits is among them.
     And the types of which settings were left out, as they have no price there. Burst credits of all are as
     full at first as today's; what is paid by use is that of the log. Raises PlanError for a type or region
     without settings or prices.
     """
     today, columns, prices = _written_out(today), columns_of(intervals), cost.price_list()
     priced, unpriced = priced_settings(today, types, region, prices)
-    replayed = partial(replay_usage, columns, credits=today.credits)
-    made = [(spec, price, replayed(model_for(spec))) for spec, price in priced]
-    made.sort(key=lambda one: _preference(one[0], one[1].usd, one[2].limited_s))
+
+    def option_of(spec: VolumeSpec, price: cost.Price | None) -> UsageOption:
+        usage = replay_usage(columns, model_for(spec), credits=today.credits)
+        return UsageOption(spec=spec, price=price, usage=usage)
+
+    def rank(option: UsageOption) -> tuple[float, ...]:
+        return _preference(option.spec, _usd(option.price), option.usage.limited_s)
+
+    def price_of(spec: VolumeSpec) -> cost.Price | None:
+        return cost.of_arms([spec], region, prices=prices)[0].price
+
+    made = sorted((option_of(*one) for one in priced), key=rank)
+    best = _cheapest(made, today, types, price_of, option_of, dearer=0.0)
+    rounded = next((option for option in made if option.keeps), None)
+    if best and rounded and _usd(best.price) * (1 + _DEARER) < _usd(rounded.price):
+        insort(made, best, key=rank)
     used = {today.name: _used(columns)}
-    own = cost.of_arms([today], region, usage=used, prices=prices)[0].price
-    front = [UsageOption(spec=today, price=own, usage=replayed(model_for(today)))]
-    for spec, price, usage in made:
-        if len(front) == 1 or usage.limited_s < front[-1].usage.limited_s:
-            front.append(UsageOption(spec=spec, price=price, usage=usage))
+    front = [option_of(today, cost.of_arms([today], region, usage=used, prices=prices)[0].price)]
+    for option in made:
+        if len(front) == 1 or option.usage.limited_s < front[-1].usage.limited_s:
+            front.append(option)
     return front, unpriced
 
 

@@ -63,7 +63,7 @@ def test_programs_get_seconds_and_shares_of_a_log() -> None:
     assert of_today["a month"] == {"usd_month": 10.0}
     assert of_today["at its limit for"] == {"s": 60.0}
     assert of_today["lowest credits"] == {"share": pytest.approx(1 - 60 * (5000 - 300) / 5_400_000)}
-    assert usage["gp3 100 GiB, 6,000 IOPS, 125 MiB/s"]["at its limit for"] == {"s": 0.0}
+    assert usage["gp3 100 GiB, 5,264 IOPS, 125 MiB/s"]["at its limit for"] == {"s": 0.0}
 
 
 def test_todays_volume_and_its_setting_without_credits_are_two_rows(predictor: Predictor) -> None:
