@@ -397,6 +397,8 @@ def check_arm(arm: VolumeSpec) -> None:
             raise PlanError("only an emulated volume can be made slower; remove it", key=key)
     if arm.backend is Backend.EMULATED and arm.type not in plug_ins:
         model_for(arm)
+        if arm.stripes > 1 and arm.type == "efs":
+            raise PlanError("EFS is not striped; remove it", key="stripes")
         if arm.stripes > 1 and arm.striped_by in ("md", "lvm"):
             raise PlanError(
                 f"emulated volumes are not striped by {arm.striped_by}; use 'device' or 'btrfs', or make the"
