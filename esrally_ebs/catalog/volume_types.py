@@ -347,16 +347,20 @@ def _magnetic(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
 def _local(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
     """Disks of the instance: what they do is known of some instance types, else the plan must say it.
 
-    AWS documents operations of 4 KiB; bytes follow from them where nobody says otherwise.
+    AWS documents operations of 4 KiB, of all disks of the instance together; bytes follow from them where
+    nobody says otherwise.
     """
     store = None if spec.instance is None else instance_named(spec.instance, who(spec)).get("store")
     given = store if spec.iops is None else None
-    reads, writes = [float(_required_iops(spec, constants))] * 2 if given is None else given["iops"][0]
+    if given is None:
+        reads = writes = float(_required_iops(spec, constants))
+    else:
+        reads, writes = (each / spec.stripes for each in given["iops"][0])
     bytes_per_s = [each * constants["bytes_per_operation"] for each in (reads, writes)]
     if spec.throughput_bytes_per_s is not None:
         bytes_per_s = [float(spec.throughput_bytes_per_s)] * 2
     elif given is not None and "mb_per_s" in given:
-        bytes_per_s = [1e6 * mb for mb in given["mb_per_s"][0]]
+        bytes_per_s = [1e6 * mb / spec.stripes for mb in given["mb_per_s"][0]]
     return _of_disk("iops", "operations", reads, writes), _of_disk("throughput", "bytes", *bytes_per_s)
 
 

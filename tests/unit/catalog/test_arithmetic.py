@@ -241,6 +241,15 @@ def test_disks_of_an_instance_do_what_is_documented_and_move_no_end_of_bytes(
     assert mib_per_s(volume) * MIB == pytest.approx(reads * 4881)
 
 
+def test_the_disks_of_an_instance_together_do_what_is_known_of_it() -> None:
+    """Eight of i3.16xlarge had eight times 3.3 million IOPS, which are those of all its eight disks."""
+    for type_, iops in (("i3.16xlarge", 3_300_000), ("r3.2xlarge", 33_900)):
+        model = model_for(spec("instance-store", 100, instance=type_, stripes=8))
+        assert model.limits[0].rate * model.stripes == pytest.approx(iops)
+    given = model_for(spec("instance-store", 100, instance="i3.16xlarge", stripes=8, iops=10_000))
+    assert given.limits[0].rate == 10_000  # of each, as it is said
+
+
 def test_a_disk_that_the_plan_describes_has_a_limit_of_bytes_too() -> None:
     assert mib_per_s(spec("instance-store", 100, iops=10_000)) == pytest.approx(10_000 * 4881 / MIB)
     given = spec("instance-store", 100, iops=10_000, throughput_bytes_per_s=200 * MIB)
