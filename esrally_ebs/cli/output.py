@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,12 +69,10 @@ def put(text: str, output: Path | None = None) -> None:
     from esrally_ebs.store.files import aside
 
     try:
-        is_planted = _is_planted(output)
-        if output.exists() and not output.is_file() and not is_planted:  # a pipe, or a directory
+        if (place := _replaced_by(output)) is None:
             output.write_text(text, encoding="utf-8", errors="replace")
         else:
-            # also of links in a circle
-            with aside(output if is_planted else Path(os.path.realpath(output))) as file:
+            with aside(place) as file:
                 file.write(text.encode("utf-8", "replace"))
     except OSError as error:
         is_misnamed = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
@@ -82,10 +81,23 @@ def put(text: str, output: Path | None = None) -> None:
         raise kind(f"{output}: {error.strerror}; name a file {where}") from error
 
 
-def _is_planted(output: Path) -> bool:
-    """Whether it is a link or a pipe that another user has put into a directory not that user's, as /tmp."""
-    leads_on = output.is_symlink() or output.is_fifo()
-    return leads_on and output.lstat().st_uid not in (os.geteuid(), output.parent.stat().st_uid)
+def _replaced_by(output: Path) -> Path | None:
+    """The file whose place is taken; None for a pipe, a device or a directory, which is opened as it is.
+
+    It is looked at once. A link or pipe that another user has put into a directory not that user's, as /tmp,
+    is no other file's name, nor is what comes there after the look.
+    """
+    try:
+        status = output.lstat()
+    except FileNotFoundError:
+        return output
+    is_link = stat.S_ISLNK(status.st_mode)
+    is_trusted = status.st_uid in (os.geteuid(), output.parent.stat().st_uid)
+    if stat.S_ISREG(status.st_mode) or ((is_link or stat.S_ISFIFO(status.st_mode)) and not is_trusted):
+        return output
+    if is_link and (output.is_file() or not output.exists()):
+        return Path(os.path.realpath(output))  # also of links in a circle
+    return None
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, Any]:

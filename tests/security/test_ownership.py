@@ -7,15 +7,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import golden_session
 import pytest
 from stored import GP2
 
 from esrally_ebs.cli import main
+from esrally_ebs.cli.output import put
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.mounts import mount_at
@@ -379,6 +381,28 @@ def test_what_another_user_put_into_a_shared_directory_makes_way(
     assert victim.read_text() == "years of work"
     assert link.lstat().st_uid == 0
     assert link.read_text().startswith("{")
+
+
+def test_a_link_that_comes_after_the_look_is_not_followed(
+    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "made"
+
+    def then_put_there(look: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+        def looked(path: Any, **how: Any) -> os.stat_result:  # noqa: ANN401
+            try:
+                return look(path, **how)
+            finally:
+                if path == output and not os.path.lexists(f"{tmp_path}/./made"):
+                    os.symlink(victim, output)  # noqa: PTH211
+
+        return looked
+
+    for name in ("stat", "lstat"):
+        monkeypatch.setattr(os, name, then_put_there(getattr(os, name)))
+    put("a report", output)
+    assert victim.read_text() == "years of work"
+    assert output.read_text() == "a report"
 
 
 @needs_root
