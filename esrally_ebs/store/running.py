@@ -4,6 +4,7 @@ What does not carry both is somebody else's, whatever it is called. A session's 
 owner changes in one step, and who changes either has the directory's lock.
 """
 
+import errno
 import os
 import re
 import stat
@@ -18,11 +19,13 @@ from esrally_ebs.machine.processes import Process
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import BY_HAND, session_name
 from esrally_ebs.store.files import locked
+from esrally_ebs.units import MIB
 
 MARK = ".esrally-ebs"  # in the run directory, as long as anything of ours is there
 OWNER = "owner"  # in each session's folder: "pid start_ticks", or BY_HAND, and a checksum
 _NEW = ".new-"  # begins the name of a session's folder that has no owner yet, or no longer
 _PART = ".owner.part"
+_ROOM_BYTES, _ROOM_FILES = MIB, 100  # for what a session notes down there of what it has attached
 _MARK_TEXT = "esrally-ebs made this directory: 'esrally-ebs clean' removes what killed sessions left in it\n"
 
 
@@ -46,7 +49,9 @@ def begin(session: str) -> Path:
     """
     folder = folder_of(session)
     try:
-        private_directory(_trusted())
+        if _trusted().exists() and run_dir().stat().st_uid != os.geteuid():
+            raise PermissionError(errno.EACCES, "is root's")
+        _require_room(private_directory(run_dir()))
         with locked(run_dir()):
             _mark()
             if os.path.lexists(folder):
@@ -59,10 +64,19 @@ def begin(session: str) -> Path:
             (new / OWNER).write_text(_sealed(_me()))
             new.rename(folder)
     except OSError as error:
+        next_step = "make room there" if error.errno == errno.ENOSPC else "run as root"
         raise SetupError(
-            f"{folder}: {error.strerror}; run as root or set ESRALLY_EBS_RUN to a directory of your own"
+            f"{folder}: {error.strerror}; {next_step} or set ESRALLY_EBS_RUN to a directory of your own"
         ) from error
     return folder
+
+
+def _require_room(directory: Path) -> None:
+    """OSError where what is attached could not be noted down; file systems without a limit say 0 of 0."""
+    room = os.statvfs(directory)
+    lacks_bytes = room.f_blocks and room.f_bfree * room.f_frsize < _ROOM_BYTES
+    if lacks_bytes or (room.f_files and room.f_ffree < _ROOM_FILES):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def claim(session: str) -> bool:

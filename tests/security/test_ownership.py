@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import golden_session
@@ -99,6 +100,29 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path / "theirs", NOBODY, NOBODY)
     with pytest.raises(SetupError, match=f"belongs to user {NOBODY}"):
         private_directory(tmp_path / "theirs")
+
+
+@needs_root
+def test_who_is_not_root_is_sent_to_a_run_directory_of_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    with pytest.raises(SetupError, match=r"a: is root's; run as root or set ESRALLY_EBS_RUN to a directory"):
+        running.begin("a")
+
+
+@pytest.mark.parametrize("lacking", [{"f_bfree": 3}, {"f_ffree": 5}])
+def test_nothing_is_attached_that_a_full_run_directory_could_not_tell_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: dict[str, int]
+) -> None:
+    room = {"f_blocks": 10_000, "f_frsize": 4096, "f_bfree": 10_000, "f_files": 10_000, "f_ffree": 10_000}
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**{**room, **lacking}))
+    with pytest.raises(SetupError, match="No space left on device; make room there or set ESRALLY_EBS_RUN"):
+        running.begin("a")
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_no_session_begins_in_a_run_directory_that_others_may_write_to(
