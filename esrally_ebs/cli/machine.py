@@ -45,6 +45,9 @@ def clean_command(
         put(f"{run_dir() / name}: left alone, it does not carry our marks")
     is_told, of_aws = _sweep(dead_instances=dead_instances)
     problems += of_aws
+    if (why := clean.engine_silence()) is not None:
+        put(f"the Docker engine was not asked for nodes of killed sessions: {why}")
+        is_told = True
     for line, is_there in hosts.leftovers(home()):
         if is_there:
             problems.append(line)

@@ -135,6 +135,18 @@ def clean() -> Iterator[tuple[str, list[str]]]:
     yield from ((str(path), []) for path in _remove_of_earlier_boots())
 
 
+def engine_silence() -> str | None:
+    """Why the engine cannot say whether sessions left nodes; None where it can, or none is installed.
+
+    Nodes go on without it: killed, it leaves their containers as they are.
+    """
+    try:
+        node.leftovers(must_answer=True)
+    except SetupError as error:
+        return str(error) if shutil.which("docker") else None
+    return None
+
+
 def _remove_of_earlier_boots() -> list[Path]:
     """Remove what sessions of earlier boots left on disk: images of volumes, and unfinished indices."""
     booted_s = booted_at_s()

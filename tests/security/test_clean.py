@@ -317,3 +317,21 @@ def test_a_file_that_cannot_be_removed_keeps_no_other_session(
     assert victim.read_text() == "years of work"
     assert not other.exists()
     assert clean.take_down("a") == []
+
+
+def test_it_is_said_that_an_engine_that_does_not_answer_was_not_asked(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = tmp_path / "docker"
+    client.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2; exit 1\n")
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    dead("killed")
+    assert main(["clean"]) == 0
+    assert capsys.readouterr().out == (
+        "killed: removed\nthe Docker engine was not asked for nodes of killed sessions: docker: the engine"
+        " does not answer; run 'make setup' or: sudo systemctl start docker\nnothing else is left behind\n"
+    )
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert main(["clean"]) == 0
+    assert capsys.readouterr().out == "nothing is left behind\n"
