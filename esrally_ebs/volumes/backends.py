@@ -105,7 +105,13 @@ def attach(
     if plug_in is not None:
         write_record(directory, Record(backend=spec.type, name=spec.name, type=spec.type))
     more = {"say": say} if spec.backend is Backend.AWS else {}
-    volume: Volume = (plug_in or _BUILT_IN[spec.backend]).attach(spec, directory, backing=backing, **more)
+    try:
+        volume: Volume = (plug_in or _BUILT_IN[spec.backend]).attach(spec, directory, backing=backing, **more)
+    except OSError as error:  # a full run directory; or a volume whose process is killed answers with errors
+        raise SetupError(
+            f"volume '{spec.name}': {error.filename or directory}: {error.strerror or error}; see that there"
+            " is room and that nothing ends its process, and attach it again"
+        ) from error
     return volume
 
 

@@ -1,5 +1,6 @@
 """Choosing a backend, plain directories, real mounts refused; nothing here needs root."""
 
+import errno
 import json
 import os
 import socket
@@ -24,6 +25,7 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan.plan import PLUG_INS
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes import mounted
+from esrally_ebs.volumes.emulated import backend as emulated_backend
 from esrally_ebs.volumes.emulated.control import LimiterState, change, read_state
 from esrally_ebs.volumes.mounted import check_distinct, check_mount
 from esrally_ebs.volumes.record import RECORD_NAME, Record, read_record, write_record
@@ -93,6 +95,20 @@ def test_a_directory_is_never_made_on_the_way(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="No such file or directory; give another directory"):
         volumes.attach(_spec(mount=tmp_path / "not" / "mounted"), tmp_path / "s" / "a")
     assert list(tmp_path.iterdir()) == [tmp_path / "s"]
+
+
+def test_a_volume_that_dies_while_it_is_attached_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the name of a file, as a read of it fails: 'what was read or written' was all that was said."""
+
+    def dying(*_: object, **__: object) -> Volume:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(emulated_backend, "attach", dying)
+    spec = VolumeSpec(name="gp3", type="gp3", size_bytes=1 << 30)
+    with pytest.raises(SetupError, match=f"volume 'gp3': {tmp_path}/gp3: Input/output error; see that there"):
+        volumes.attach(spec, tmp_path / "gp3")
 
 
 def test_an_attached_volume_is_detached_by_its_directory_alone_and_twice_does_no_harm(tmp_path: Path) -> None:
