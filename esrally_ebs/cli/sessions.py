@@ -4,6 +4,7 @@ import json
 import mimetypes
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -73,7 +74,11 @@ def report_command(
 ) -> None:
     """Report on a session from its folder alone, on any machine."""
     form = format_of(form, output)
-    give(report.build(_load(session), against=against), form, output)
+    folder = find_session(home(), session)
+    built = report.build(_load(str(folder)), against=against)
+    if output is None or output.parent.resolve() != folder.resolve():
+        built = replace(built, raw=())  # a page elsewhere has none of the session's files beside it
+    give(built, form, output)
 
 
 @app.command("compare")

@@ -168,6 +168,14 @@ def test_a_report_has_the_format_that_its_file_is_named_for(
     assert output.read_text().lower().startswith(begins)
 
 
+def test_a_page_links_to_files_of_the_session_only_from_its_folder(home: Path, tmp_path: Path) -> None:
+    inside, outside = make(home, "one") / "report.html", tmp_path / "report.html"
+    for output in (inside, outside):
+        assert main(["report", "one", "--output", str(output)]) == 0
+    assert 'href="session.json"' in inside.read_text()
+    assert 'href="session.json"' not in outside.read_text()
+
+
 @pytest.mark.parametrize(("term", "escapes"), [("xterm", True), ("dumb", False)])
 def test_a_terminal_that_knows_no_escapes_gets_none(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], term: str, escapes: bool
