@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -292,11 +293,18 @@ class DesignPlan(Section):
         return self.max_rounds if isinstance(self.rounds, str) else self.rounds
 
 
+def _from_anywhere(path: Path) -> Path:
+    """The same file, also for who reports on the session from another directory; ``~`` stays the reader's."""
+    with suppress(OSError):  # the directory that this process is in may be gone
+        return path if str(path).startswith("~") else path.absolute()
+    return path
+
+
 class CostPlan(Section):
     """``[cost]``: where prices are from, and what is paid by use."""
 
     region: str | None = Field(default=None, pattern=REGION)
-    prices: Path | None = None  # a price list of one's own
+    prices: Annotated[Path, AfterValidator(_from_anywhere)] | None = None  # a price list of one's own
     read: Bytes = Field(default=0, ge=0)  # a month and arm: what EFS Elastic asks for
     written: Bytes = Field(default=0, ge=0)
 

@@ -197,8 +197,11 @@ def test_a_user_s_file_may_call_a_type_as_a_plan_does(alias: str, name: str, tmp
         assert monthly(spec, VIRGINIA, prices=price_list(str(file))).usd == 50.0
 
 
-def test_a_plan_names_region_price_list_and_what_is_moved(tmp_path: Path) -> None:
+def test_a_plan_names_region_price_list_and_what_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "prices.json"
+    monkeypatch.chdir(tmp_path)
     file.write_text(json.dumps({"regions": {"eu-north-1": {"efs": EFS_RATES}}}))
     plan = parse_plan(
         f"""name = "p"
@@ -209,12 +212,13 @@ def test_a_plan_names_region_price_list_and_what_is_moved(tmp_path: Path) -> Non
         size = "100GiB"
         [cost]
         region = "eu-north-1"
-        prices = "{file}"
+        prices = "{file.name}"
         read = "10GiB"
         written = "20GiB"
         """,
         "p.toml",
     )
+    monkeypatch.chdir("/")  # reported from elsewhere
     session = recorded(plan, tmp_path)
     (cost,) = costs(session)
     assert cost.price is not None
@@ -223,6 +227,17 @@ def test_a_plan_names_region_price_list_and_what_is_moved(tmp_path: Path) -> Non
     (cost,) = costs(session)
     assert cost.price is None
     assert "prices cannot be read: No such file or directory; name" in cost.problem
+
+
+def test_a_price_list_at_home_or_of_a_directory_that_is_gone_stays_as_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for name in ("~/prices.json", "prices.json"):
+        text = f'name = "p"\narm = [{{name = "a", type = "gp3"}}]\ncost = {{prices = "{name}"}}'
+        assert str(parse_plan(text, "/p.toml").cost.prices) == name
 
 
 EFS_RATES = {
