@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esrally_ebs.catalog import cost
-from esrally_ebs.catalog.cost import Usage, monthly, of_arms, price_list
+from esrally_ebs.catalog.cost import Rate, Usage, monthly, of_arms, price_list
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, parse_plan
@@ -27,6 +27,20 @@ TOKYO, VIRGINIA = "ap-northeast-1", "us-east-1"
 
 def volume(type_: str, gib: int, **more: Any) -> VolumeSpec:  # noqa: ANN401 - fields of a VolumeSpec
     return VolumeSpec(name="a", type=type_, size_bytes=gib * GIB, **more)
+
+
+def test_every_price_that_is_listed_is_charged_for_some_volume_of_its_type() -> None:
+    listed = price_list()
+    used = Usage(read_bytes=GIB, written_bytes=GIB, ios=1_000_000)
+    marked = Rate(usd=7.0, dated="2026-11-21", source="told apart from all others", verified=False)
+    for type_, what in {key[1:] for key in listed.rates}:
+        prices = replace(listed, rates={**listed.rates, (VIRGINIA, type_, what): (marked,)})
+        bought = volume(type_, 100, iops=100_000, throughput_bytes_per_s=GIB)
+        specs = [bought]
+        if type_ == "efs":
+            specs += [replace(bought, mode="elastic"), replace(bought, one_zone=True)]
+        parts = [part for one in specs for part in monthly(one, VIRGINIA, usage=used, prices=prices).parts]
+        assert marked in [part.rate for part in parts], f"{type_}: {what}"
 
 
 def test_the_two_tokyo_prices_of_the_2021_article_come_out_to_the_cent() -> None:
