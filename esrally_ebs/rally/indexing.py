@@ -233,6 +233,13 @@ def require_raceable(cfg: Any, track: Any) -> None:
             f"{near(wanted, names)}"
         )
     challenge = track.selected_challenge_or_default
+    left = {task.name for each in track.challenges for element in each.schedule for task in element}
+    for name in cfg.opts("track", "include.tasks", mandatory=False) or ():
+        if ":" not in name and name not in left:  # Rally would race the others without a word
+            raise PlanError(
+                f"--include-tasks {name} (of knee: --task): track {track.name} has no task of that name; "
+                f"'esrally info --track-path=...' lists them"
+            )
     if not challenge.schedule:
         raise PlanError(
             f"challenge {challenge.name}: --include-tasks or --exclude-tasks leaves no task of it; "
