@@ -126,7 +126,7 @@ def _reason(gate: Gate, more: str) -> str:
     if gate.outcome is Outcome.FAIL:
         worst = max(deciding, key=lambda d: d.ratio.value / (1 + d.limit.slowdown))
         return f"{share} broken{'' if alone else '; the most'}: {found_text(worst)}"
-    doubts = ", ".join(dict.fromkeys(d.why for d in deciding))
+    doubts = "; ".join(dict.fromkeys(d.why for d in deciding))  # some of which have a comma
     return f"{share} not decided ({doubts}); more {more} may decide"
 
 

@@ -141,6 +141,11 @@ def test_a_broken_limit_is_quoted_with_its_interval() -> None:
     )
 
 
+def test_reasons_of_several_kinds_are_told_apart() -> None:
+    among = gate({f"t{n}": 1.0 for n in range(50)} | {"v": 1.05}, noise=0.02)
+    assert "not for all tasks together; the limit lies within" in gates.reason(session(1.0), among)
+
+
 def test_limits_hold_for_the_latency_of_requests_that_were_due() -> None:
     """b serves as fast as a, but has let them wait for half of that time."""
     rows = [
