@@ -32,6 +32,7 @@ _HEADER_KEYS: Final = words(
     "index indices type preference routing search_type request_cache ignore_unavailable allow_no_indices "
     "expand_wildcards ignore_throttled allow_partial_search_results ccs_minimize_roundtrips"
 )
+_CAPITAL: Final = re.compile("(?<=[a-z])[A-Z]")  # Elasticsearch takes ignoreUnavailable, too
 _COUNT: Final = {"size": 0, "track_total_hits": True}  # what Elasticsearch makes of a _count
 _WRITES: Final = words(
     "_bulk _create _delete_by_query _doc _reindex _update _update_by_query _close _open _forcemerge "
@@ -128,13 +129,17 @@ def is_header(line: bytes) -> bool:
         header = orjson.loads(line)
     except orjson.JSONDecodeError:
         return False
-    return isinstance(header, dict) and header.keys() <= _HEADER_KEYS
+    return isinstance(header, dict) and set(map(_in_snake_case, header)) <= _HEADER_KEYS
+
+
+def _in_snake_case(name: str) -> str:
+    return _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", name)
 
 
 def msearch_pair(header: bytes, body: bytes, search: LoggedSearch) -> Entry:
     """One search of an ``_msearch``."""
     try:
-        fields = orjson.loads(header)
+        fields = {_in_snake_case(name): value for name, value in orjson.loads(header).items()}
         index = fields.pop("index", None) or fields.pop("indices", None) or search.targets
         targets = ",".join(index) if isinstance(index, list) else str(index)
         own = tuple((name, text) for name, text in json_params(fields).items() if name in SEARCH_PARAMS)

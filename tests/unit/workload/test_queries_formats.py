@@ -457,6 +457,13 @@ def test_headers_with_a_type_are_known_as_version_7_has_them(tmp_path: Path) -> 
     assert [row["path"] for row in requests(tmp_path / "out")] == ["/a/_search"]
 
 
+def test_headers_are_read_however_elasticsearch_takes_them(tmp_path: Path) -> None:
+    header = '{"index":"a","ignoreUnavailable":true,"searchType":"dfs_query_then_fetch"}'
+    import_logs([write(tmp_path / "log", header, BODY)], tmp_path / "out")
+    params = {"ignore_unavailable": "true", "search_type": "dfs_query_then_fetch"}
+    assert requests(tmp_path / "out")[0]["params"] == params
+
+
 @pytest.mark.parametrize("packed", [b"", gzip.compress(b"", mtime=0)], ids=["plain", "packed"])
 def test_an_empty_file_among_rotated_ones_is_no_hindrance(tmp_path: Path, packed: bytes) -> None:
     (tmp_path / "today").write_bytes(packed)
