@@ -8,7 +8,7 @@ import hashlib
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -33,6 +33,8 @@ _LUCENE_NOW: Final = re.compile(rf'(?<![\w"])(?P<quote>")?{_LUCENE_MATHS}(?(quot
 _LUCENE_SIDE: Final = re.compile(rf'(?<=[:(\s])([<>])(=?)("?)({_LUCENE_MATHS})\3(?=[\s()^]|\Z)')
 _KQL_SIDE: Final = re.compile(rf'([<>]=?\s*)("?){_MATHS}\2(?=[\s()}}]|\Z)')
 _BOUNDS: Final = frozenset(("gt", "gte", "lt", "lte", "from", "to", "min", "max", "origin", "missing"))
+_NESTED_BOUNDS: Final = frozenset(("extended_bounds", "hard_bounds", "ranges"))
+_WITH_FORMAT: Final = frozenset(("date_histogram", "date_range", "range"))  # of dates
 
 _NO_DATES: Final = frozenset(("fuzzy", "prefix", "wildcard"))
 _DECAYS: Final = frozenset(("exp", "gauss", "linear"))
@@ -79,12 +81,13 @@ class Freezer(Walk):
         return self._fixed(match)
 
     def options(self, options: dict[str, Json], where: str, *, walked: dict[str, Json]) -> dict[str, Json]:
-        bounds = _BOUNDS & options.keys()
-        changed = [key for key in bounds if walked[key] != options[key]]
-        if isinstance(options.get("format"), str) and (changed or _differs(options, walked)):
+        bounds = list(_bounds(options, walked))
+        if all(before == after for before, after in bounds):
+            return walked
+        if isinstance(options.get("format"), str):
             return {**walked, "format": f"{options['format']}||{_FORMAT}"}
-        others = [str(options[key]) for key in bounds if key not in changed and options[key] is not None]
-        if where == "range" and changed and all(map(_MILLISECONDS.fullmatch, others)):
+        others = [str(before) for before, after in bounds if before == after and before is not None]
+        if where in _WITH_FORMAT and all(map(_MILLISECONDS.fullmatch, others)):
             # the mapping's format need not take the anchor
             return {**walked, "format": f"{_FORMAT}||epoch_millis" if others else _FORMAT}
         return walked
@@ -123,10 +126,15 @@ def _as_range(side: re.Match[str]) -> str:
     return f"[* TO {side[4]}{']' if side[2] else '}'}"
 
 
-def _differs(options: dict[str, Json], walked: dict[str, Json]) -> bool:
-    return any(
-        key in walked and walked[key] != options[key] for key in ("ranges", "extended_bounds", "hard_bounds")
-    )
+def _bounds(options: dict[str, Json], walked: dict[str, Json]) -> Iterator[tuple[Json, Json]]:
+    """Each bound of a query or an aggregation, as it was and as it has become."""
+    for key in _BOUNDS & options.keys():
+        yield options[key], walked[key]
+    for key in _NESTED_BOUNDS & options.keys():
+        parts = (each if isinstance(each, list) else [each] for each in (options[key], walked[key]))
+        for before, after in zip(*parts, strict=True):
+            if isinstance(before, dict):
+                yield from _bounds(before, after)
 
 
 _ISO_DATE: Final = re.compile(

@@ -10,9 +10,11 @@ from query_logs import query_line, requests, write
 
 from esrally_ebs.workload.queries import import_logs
 from esrally_ebs.workload.queries.prepare import Freezer
+from esrally_ebs.workload.queries.shapes import Shapes
 
 AT_US = 1_767_348_000_123_000  # 2026-01-02T10:00:00.123Z
 AT = "2026-01-02T10:00:00.123Z"
+FORMAT = "strict_date_optional_time"
 
 
 def frozen(body: dict[str, Any]) -> dict[str, Any]:
@@ -86,6 +88,25 @@ def test_a_bound_that_the_mapping_must_read_keeps_its_format() -> None:
 def test_a_mapping_of_milliseconds_need_not_take_the_fixed_date(other: object, format_: str | None) -> None:
     bounds = frozen({"query": {"range": {"ts": {"from": other, "to": "now"}}}})["query"]["range"]["ts"]
     assert (bounds["from"], bounds["to"], bounds.get("format")) == (other, AT, format_)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bounds", "format_"),
+    [
+        ("date_range", {"ranges": [{"to": "now-10d/d"}, {"from": "now"}]}, FORMAT),
+        ("date_range", {"ranges": [{"from": 1767348000000, "to": "now"}]}, f"{FORMAT}||epoch_millis"),
+        ("date_range", {"ranges": [{"from": "2026/01/01", "to": "now"}]}, None),
+        ("date_range", {"missing": "2026/01/01", "ranges": [{"to": "now"}]}, None),
+        ("date_range", {"ranges": [{"to": "2026/01/01"}]}, None),
+        ("date_histogram", {"hard_bounds": {"min": "now-1y", "max": "now"}}, FORMAT),
+    ],
+)
+def test_an_aggregation_over_dates_of_any_mapping_takes_the_fixed_date(
+    kind: str, bounds: dict[str, Any], format_: str | None
+) -> None:
+    body = {"aggs": {"a": {kind: {"field": "ts", **bounds}}}}
+    assert frozen(body)["aggs"]["a"][kind].get("format") == format_
+    assert Shapes().of(json.dumps(body)).text == Shapes().of(json.dumps(frozen(body))).text
 
 
 def test_dates_of_aggregations_and_query_strings_are_fixed() -> None:
