@@ -7,7 +7,8 @@ Where several requests can take a line it is of the one that it is nearest to: a
 phase at once, and the fetch phase when the last of them has ended it. So the same query asked again by the
 same client is another request, and two asked at once are told apart as soon as a shard comes twice. A line is
 written when its phase ends: that of a shard which was slower than the others by more than SLACK_S is of the
-request that began when it did.
+request that began when it did. A fetch may be read before the query phase that it follows, as clocks of nodes
+differ: where no request takes it, it waits FAST_SLACK_S for one.
 
 Where clocks of nodes differ by more, a request falls into parts, each with the shards that the other lacks,
 and always as far apart: that is counted, and said.
@@ -17,7 +18,7 @@ the log is WAIT_S past its end, or when MAX_OPEN wait.
 """
 
 from array import array
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
@@ -116,6 +117,11 @@ def ended_us(search: LoggedSearch) -> int:
     return search.at_us + round((search.took_ms or 0.0) * 1000)
 
 
+def _key(search: LoggedSearch, part: Part) -> _Key:
+    """What lines of one request have in common; requests of one shard are told apart by it."""
+    return part.request, search.body, part.shards, part.shard if part.shards == 1 else ""
+
+
 def _slack_us(took_us: int) -> int:
     return min(_SLACK_US, max(_FAST_SLACK_US, took_us))
 
@@ -172,6 +178,7 @@ class Joiner:
         self.lacking = 0
         self._open: OrderedDict[int, _Request] = OrderedDict()
         self._by_key: dict[_Key, _Alike] = {}
+        self._early: deque[tuple[LoggedSearch, Part, int]] = deque()  # fetches that no request took so far
         self._bytes = 0
         self._apart_us = array("q")  # parts of one request
         self._log_us = 0  # the latest end so far
@@ -187,8 +194,12 @@ class Joiner:
                 yield search
                 continue
             self._take(search, part)
+            while self._early and self._is_late(self._early[0][2]):
+                self._begin_early()
             while self._open and self._is_over(next(iter(self._open.values()))):
                 yield self._close()
+        while self._early:
+            self._begin_early()
         while self._open:
             yield self._close()
 
@@ -210,8 +221,17 @@ class Joiner:
             raise OutOfOrderError
         self._log_us = max(self._log_us, end_us)
         self.lines += 1
-        # requests of one shard are told apart by it
-        key = (part.request, search.body, part.shards, part.shard if part.shards == 1 else "")
+        if self._joins(search, part, end_us):
+            return
+        if part.phase == "fetch":
+            self._early.append((search, part, end_us))
+            self._bytes += len(search.body or "")
+        else:
+            self._begin(search, part, end_us)
+
+    def _joins(self, search: LoggedSearch, part: Part, end_us: int) -> bool:
+        """Add a line to the request that it is of, if one has begun."""
+        key = _key(search, part)
         alike = self._by_key.get(key)
         if alike is None:
             alike = self._by_key[key] = _Alike()
@@ -224,11 +244,25 @@ class Joiner:
             nearest.add(search, part, end_us)
             del lacking[id(nearest)]
             self.joined += 1
-            return
+        return nearest is not None
+
+    def _begin(self, search: LoggedSearch, part: Part, end_us: int) -> None:
+        key = _key(search, part)
         request = _Request(key, search, part, end_us)
-        alike.add(request)
+        self._by_key[key].add(request)
         self._open[id(request)] = request
         self._bytes += len(search.body or "")
+
+    def _begin_early(self) -> None:
+        """Add the fetch that waits longest to its request, if that has begun by now, or begin one."""
+        search, part, end_us = self._early.popleft()
+        self._bytes -= len(search.body or "")
+        if not self._joins(search, part, end_us):
+            self._begin(search, part, end_us)
+
+    def _is_late(self, end_us: int) -> bool:
+        too_many = len(self._early) > MAX_OPEN or self._bytes > MAX_OPEN_BYTES
+        return too_many or end_us + _FAST_SLACK_US < self._log_us
 
     def _is_over(self, request: _Request) -> bool:
         too_many = len(self._open) > MAX_OPEN or self._bytes > MAX_OPEN_BYTES

@@ -94,6 +94,15 @@ def test_a_shard_or_a_fetch_that_took_many_seconds_longer_is_of_its_request(slow
     assert (request.at_us, request.took_ms, request.hits) == (0, 9023, 2)
 
 
+def test_a_fetch_that_is_read_before_its_query_phase_as_clocks_differ_is_of_its_request() -> None:
+    fetch = line(3800, 0, phase="fetch", took_ms=10.0, total=2)  # its node's clock is 200 ms slow
+    logged = sorted(
+        [line(0, 0, total=2), fetch, line(0, 1, took_ms=4000, total=2), *others(9000)], key=shards.ended_us
+    )
+    (request,) = [each for each in joined(logged) if each.body == "{}"]
+    assert (request.at_us, request.took_ms, request.hits) == (0, 4000, 2)
+
+
 def test_a_slow_shard_is_not_of_a_query_that_was_asked_while_it_took_its_time() -> None:
     logged = [line(0, 0, total=2), line(1000, 0, total=2), *others(9000), line(0, 1, took_ms=9000, total=2)]
     requests = [each for each in joined(logged) if each.body == "{}"]
