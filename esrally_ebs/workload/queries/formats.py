@@ -155,10 +155,20 @@ def _slow_log(fields: Fields) -> Entry:
         return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, text_of(fields.get("id")))
     fields = flat(fields)
     logger = fields.get("log.logger", "")
+    if _SLOW_8.message not in fields and _SLOW_8.source in fields:
+        fields = _before_ingest(fields)
     if not logger.startswith("index.search.slowlog"):
         return _EVENT if logger.startswith("index.") else _no_search(fields)  # the slow log of indexing
     request = text_of(fields.get("trace.id")) or text_of(fields.get(_SLOW_8.id))
     return _shard_line(fields, _SLOW_8, fields["@timestamp"], _phase(logger), request)
+
+
+def _before_ingest(fields: Fields) -> Fields:
+    """A document of Filebeat's or Elastic Agent's with the fields that its line had."""
+    duration_ns = fields.get("event.duration")
+    took_millis = None if duration_ns is None else duration_ns / 1e6
+    shard = f"[{fields['elasticsearch.index.name']}][{fields['elasticsearch.shard.id']}]"
+    return {**fields, _SLOW_8.message: shard, _SLOW_8.took_millis: took_millis}
 
 
 _FETCH: Final = re.compile(r"(?:\w+\.){3}f")
@@ -191,17 +201,20 @@ def _shard_line(fields: Fields, names: _SlowLog, time: str, phase: str, request:
 def _audit_log(fields: Fields) -> Iterable[Entry]:
     fields = flat(fields)
     action = fields.get("event.action")
-    if "url.path" not in fields or action != "authentication_success":
+    url = fields.get("url.path") or fields.get("url.original")  # the latter has the query, too, after ingest
+    if url is None or action != "authentication_success":
         refused = action in ("authentication_failed", "anonymous_access_denied", "run_as_denied")
         return (Skipped(Reason.FAILED) if refused else _no_search(fields),)
     body = fields.get("request.body", fields.get("http.request.body.content"))
     at_us, zoned = parse_time(fields.get("@timestamp") or fields["timestamp"])
-    client = client_of(fields.get("opaque_id") or fields.get("user.name"))
+    opaque_id = fields.get("opaque_id") or fields.get("elasticsearch.audit.opaque_id")
+    client = client_of(opaque_id or fields.get("user.name"))
     method = fields.get("request.method") or fields["http.request.method"]
-    params = rest.url_params(text_of(fields.get("url.query")))
+    path, _, query = url.partition("?")
+    params = rest.url_params(query or text_of(fields.get("url.query")))
     search = LoggedSearch(at_us=at_us, targets="", body=body_of(body or ""), client=client, zoned=zoned)
     missing = Reason.NO_BODY if body is None and not {"q", "source"} & params.keys() else None
-    return rest.searches(search, method, fields["url.path"], params, missing=missing)
+    return rest.searches(search, method, path, params, missing=missing)
 
 
 # --- OpenSearch ---------------------------------------------------------------------------------------------
@@ -376,7 +389,7 @@ _ALL: Final = (
     Format(
         name="es-slow-log-8",
         title="Elasticsearch 8 search slow log",
-        matches=_with_keys(_SLOW_8.message, _SLOW_8.source),
+        matches=_with_keys(_SLOW_8.source),
         parse=_SLOW_LOG,
         lacks=_SHARDS,
     ),
@@ -390,7 +403,10 @@ _ALL: Final = (
     Format(
         name="es-audit",
         title="Elasticsearch audit log with request bodies",
-        matches=_with_keys("event.action", "url.path"),
+        matches=lambda line: (
+            _with_keys("event.action", "url.path")(line)
+            or _with_keys("event.action", "url.original", "elasticsearch.audit.layer")(line)
+        ),
         parse=_json_lines(_audit_log),
         lacks="an audit log has no durations and no hits",
     ),

@@ -1,10 +1,15 @@
 """What fields of log lines become, whatever a log holds."""
 
+import json
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from query_logs import requests, write
 
+from esrally_ebs.workload.queries import import_logs
 from esrally_ebs.workload.queries.fields import client_of, number_of, took_ms_of
 
 
@@ -19,3 +24,44 @@ def test_long_texts_are_not_kept(parse: Callable[[str], object]) -> None:
     finally:
         tracemalloc.stop()
     assert kept < 1_000_000
+
+
+_INGESTED_SLOW = {
+    "@timestamp": "2026-01-02T10:00:00.007Z",
+    "elasticsearch": {
+        "index": {"name": "logs"},
+        "shard": {"id": "0"},
+        "slowlog": {
+            "id": None,
+            "search_type": "QUERY_THEN_FETCH",
+            "source": '{\\"size\\":1}',
+            "took": "1.5s",
+            "total_hits": "4 hits",
+            "total_shards": 1,
+        },
+    },
+    "event": {"dataset": "elasticsearch.index_search_slowlog", "duration": 1_507_000_000},
+    "log": {"level": "WARN", "logger": "index.search.slowlog.query"},
+    "message": "[logs][0]",
+}
+_INGESTED_AUDIT = {
+    "@timestamp": "2026-01-02T10:00:00.007Z",
+    "elasticsearch": {"audit": {"layer": "rest", "opaque_id": "me"}},
+    "event": {"action": "authentication_success"},
+    "http": {"request": {"method": "POST", "body": {"content": '{"size":1}'}}},
+    "url": {"original": "/logs/_search?routing=a%2Fb"},
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "params", "took_ms", "hits"),
+    [(_INGESTED_SLOW, {}, 1507.0, 4), (_INGESTED_AUDIT, {"routing": "a/b"}, None, None)],
+    ids=["slow log", "audit log"],
+)
+def test_documents_that_shippers_made_of_log_lines_are_read(
+    document: dict[str, Any], params: dict[str, str], took_ms: float | None, hits: int | None, tmp_path: Path
+) -> None:
+    import_logs([write(tmp_path / "log", json.dumps(document))], tmp_path / "out")
+    (request,) = requests(tmp_path / "out")
+    assert (request["path"], request["body"]) == ("/logs/_search", {"size": 1})
+    assert (request["params"], request["took_ms"], request["hits"]) == (params, took_ms, hits)
