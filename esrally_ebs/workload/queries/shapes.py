@@ -9,6 +9,7 @@ import hashlib
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from esrally_ebs.workload.queries.search import Reason
 MAX_DEPTH: Final = 60
 LIMIT: Final = "timeout"
 _MAX_SKELETONS: Final = 50_000
+_MAX_CHARS: Final = 16 << 20  # of skeletons with their shapes, and of the shapes that were looked up last
+_MAX_SHAPE_CHARS: Final = 8_000  # a longer one is told from others by its hash, so that all fit into memory
 _MAX_BODIES: Final = 20_000  # met last; of a dashboard's queries most are
 _MAX_BODY_CHARS: Final = 1_000
 _REST: Final = r'[^"\\]*+(?:"|(?:\\.[^"\\]*+)++")'  # of a string; possessive: nothing in it is tried twice
@@ -74,6 +77,7 @@ class Shapes:
     def __init__(self, *, modules: bool = True) -> None:
         self._modules = modules
         self._by_skeleton: dict[str, Shape] = {}
+        self._chars = 0  # of these
         self._by_body: dict[str, Shape] = {}
 
     def of(self, body: str) -> Shape:
@@ -91,9 +95,12 @@ class Shapes:
         skeleton = "\n".join(_RUN.findall(body))
         shape = self._by_skeleton.get(skeleton)
         if shape is None:
-            if len(self._by_skeleton) >= _MAX_SKELETONS:
+            shape = self._new(body)
+            self._chars += len(skeleton) + len(shape.text)
+            if len(self._by_skeleton) >= _MAX_SKELETONS or self._chars > _MAX_CHARS:
                 self._by_skeleton.clear()
-            shape = self._by_skeleton[skeleton] = self._new(body)
+                self._chars = len(skeleton) + len(shape.text)
+            self._by_skeleton[skeleton] = shape
         return shape
 
     def _new(self, body: str) -> Shape:
@@ -107,7 +114,7 @@ class Shapes:
         names = list(dict.fromkeys(name for name in asked if name != "bool"))
         label = "-".join(re.sub(r"[^a-z0-9_]", "", name) for name in names[:4]) or "match_all"
         reason = self._reason(node, walk)
-        return Shape(reason=reason, text=text.decode(), label=label, has_limit=LIMIT in node)
+        return Shape(reason=reason, text=_shortened(text).decode(), label=label, has_limit=LIMIT in node)
 
     def _reason(self, node: dict[str, Any], walk: Walk) -> Reason | None:
         checks = (
@@ -143,6 +150,13 @@ class _Shaper(Walk):
     def _list(self, walked: list[Any]) -> list[Any]:
         # the points of a polygon, too, which are lists or objects of literals
         return walked[:1] if all(part == walked[0] for part in walked) else walked
+
+
+def _shortened(text: bytes) -> bytes:
+    """A shape; its size and its hash where it is too long to be kept."""
+    if len(text) <= _MAX_SHAPE_CHARS:
+        return text
+    return orjson.dumps(f"{len(text):,} bytes, {hashlib.blake2b(text, digest_size=16).hexdigest()}")
 
 
 def is_object(text: str) -> bool:
@@ -212,6 +226,7 @@ class Templates:
     def __init__(self) -> None:
         self._by_shape: dict[tuple[str, str], Template] = {}
         self._last: dict[tuple[Shape, str], Template] = {}  # the same by what is faster to look up
+        self._last_chars = 0
         self._other: Template | None = None
 
     def of(self, shape: Shape, target: str) -> Template:
@@ -221,8 +236,10 @@ class Templates:
         """
         template = self._last.get((shape, target))
         if template is None:
-            if len(self._last) >= _MAX_LAST:
+            self._last_chars += len(shape.text)
+            if len(self._last) >= _MAX_LAST or self._last_chars > _MAX_CHARS:
                 self._last.clear()
+                self._last_chars = len(shape.text)
             names, mark, params = target.partition("?")  # which no name of an index holds
             alike = dict.fromkeys(re.sub(r"\d+", "?", names).split(","))
             template = self._last[shape, target] = self._of(shape, f"{','.join(alike)}{mark}{params}")
@@ -245,12 +262,12 @@ class Templates:
         used = [*self._by_shape.values(), *([self._other] if self._other else [])]
         return sorted(used, key=lambda template: (-template.count, template.name))
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         """As ``templates.json`` lists them."""
         ranked = self.ranked()
         total = sum(template.count for template in ranked)
-        return [
-            {
+        for template in ranked:
+            yield {
                 "name": template.name,
                 "target": template.target,
                 "count": template.count,
@@ -258,5 +275,3 @@ class Templates:
                 "took_ms": template.took_ms(),
                 "shape": orjson.loads(template.shape) if template.shape else None,
             }
-            for template in ranked
-        ]

@@ -1,6 +1,7 @@
 """What holds of every import: nothing is lost, order is kept, templates do not depend on literals."""
 
 import json
+import re
 import tempfile
 import tracemalloc
 from collections.abc import Callable
@@ -12,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from query_logs import accounted, query_line, requests, write
 
-from esrally_ebs.workload.queries import Options, import_logs
+from esrally_ebs.workload.queries import Options, import_logs, shapes
 from esrally_ebs.workload.queries.importing import Ordering
 from esrally_ebs.workload.queries.prepare import Freezer, Hasher, hash_text
-from esrally_ebs.workload.queries.shapes import Shapes
+from esrally_ebs.workload.queries.shapes import Shapes, Templates
 
 NUMBERS = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False))
 SCALARS = st.one_of(st.text(max_size=12), NUMBERS, st.booleans(), st.none())
@@ -185,6 +186,32 @@ def test_lines_wait_on_disk_for_those_of_other_logs(tmp_path: Path) -> None:
     for ordering, _ in waiting:
         ordering.close()
     assert memory < 8e6  # of 16 MB
+
+
+def unlike(number: int) -> str:
+    """A body of a shape of its own, with hundreds of clauses."""
+    clauses = [{"term": {f"f{(number >> bit) & 1}": bit}} for bit in range(500)]
+    return json.dumps({"query": {"bool": {"should": clauses}}})
+
+
+def test_shapes_take_no_more_memory_the_longer_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "_MAX_CHARS", 100_000)
+    known, templates = Shapes(), Templates()
+    tracemalloc.start()
+    try:
+        names = {templates.of(known.of(unlike(number)), "logs").name for number in range(100)}
+        memory, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(names) == 100
+    assert memory < 500_000  # of 2 MB
+
+
+def test_a_shape_that_is_too_long_to_be_kept_is_listed_by_its_size_and_hash(tmp_path: Path) -> None:
+    import_logs([write(tmp_path / "log", query_line(unlike(1)), query_line(unlike(2)))], tmp_path / "out")
+    listed = json.loads((tmp_path / "out/templates.json").read_text())["templates"]
+    assert len({row["shape"] for row in listed}) == 2
+    assert all(re.fullmatch(r"[\d,]+ bytes, [0-9a-f]{32}", row["shape"]) for row in listed)
 
 
 @pytest.mark.parametrize(
