@@ -236,10 +236,10 @@ class Templates:
         """
         template = self._last.get((shape, target))
         if template is None:
-            self._last_chars += len(shape.text)
+            self._last_chars += len(shape.text) + len(target)
             if len(self._last) >= _MAX_LAST or self._last_chars > _MAX_CHARS:
                 self._last.clear()
-                self._last_chars = len(shape.text)
+                self._last_chars = len(shape.text) + len(target)
             names, mark, params = target.partition("?")  # which no name of an index holds
             alike = dict.fromkeys(re.sub(r"\d+", "?", names).split(","))
             template = self._last[shape, target] = self._of(shape, f"{','.join(alike)}{mark}{params}")

@@ -207,6 +207,19 @@ def test_shapes_take_no_more_memory_the_longer_they_are(monkeypatch: pytest.Monk
     assert memory < 500_000  # of 2 MB
 
 
+def test_names_of_indices_take_no_more_memory_the_longer_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "_MAX_CHARS", 100_000)
+    shape, templates = Shapes().of("{}"), Templates()
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            templates.of(shape, f"{'logs-1,' * 300}logs-{number}")
+        memory, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert memory < 500_000  # of 2 MB
+
+
 def test_a_shape_that_is_too_long_to_be_kept_is_listed_by_its_size_and_hash(tmp_path: Path) -> None:
     import_logs([write(tmp_path / "log", query_line(unlike(1)), query_line(unlike(2)))], tmp_path / "out")
     listed = json.loads((tmp_path / "out/templates.json").read_text())["templates"]
