@@ -22,6 +22,8 @@ MAX_CROSSING, MIN_WITHIN = 0.05, 0.5
 MAX_AROUND = 0.1
 # Where at least so many requests one after the other have no I/O, nearly all before and after them must not.
 MIN_HOLE, MOST_HAVE = 8, 0.9
+# By the right clock nearly all reads are of requests of a log, by one that is off more than a few are not.
+_FITS, _OFF, _FEW, _MOST_OFF_MS, _ENOUGH = 0.95, 0.05, 8, 20, 100_000
 # While requests of a log are served reads come so many times as often, unless that is most of the time.
 MIN_DENSER, MOSTLY = 3, 0.7
 # What a volume that is none of ours takes more or less than its type, as a share; else it is of another type.
@@ -384,11 +386,23 @@ def _require_same_clock(
     by_chance = MIN_DENSER * served / (MIN_DENSER * served + 1 - served)
     least = max(MIN_WITHIN, by_chance) if logged and served < MOSTLY else MIN_WITHIN
     few = np.sum(within) < least * during or not np.any(within)
-    if few or _crossing(reads, edges_s, closely=logged) > most:
+    if few or _crossing(reads, edges_s, closely=logged) > most or (logged and _fit_shifted(at_s, edges_s)):
         raise MeasurementError(
             f"session {session.id}: the I/Os of arm {arm!r} do not fit its requests in time; is the trace of"
             f" this arm, this session, and this machine's clock{_OF_LOG if logged else ''}?"
         )
+
+
+def _fit_shifted(at_s: Column, edges_s: tuple[Column, Column]) -> bool:
+    """Whether nearly all reads would come between these edges by a clock that is some milliseconds off."""
+    during = at_s[(at_s >= edges_s[0][0] - 1.0) & (at_s <= edges_s[1][-1] + 1.0)]
+    during = during[:: 1 + len(during) // _ENOUGH]
+    counts = []
+    for shift_s in np.arange(-_MOST_OFF_MS, _MOST_OFF_MS + 1) * 1e-3:
+        before, until = (np.searchsorted(during, side_s - shift_s) for side_s in edges_s)
+        counts.append(int(np.sum(until - before)))
+    most = max(counts)
+    return most >= _FITS * len(during) and most - counts[_MOST_OFF_MS] > max(_OFF * most, _FEW)
 
 
 def _crossing(reads: pa.Table, edges_s: tuple[Column, Column], *, closely: bool) -> float:

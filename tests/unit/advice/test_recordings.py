@@ -323,9 +323,9 @@ def test_a_session_without_a_trace_is_refused() -> None:
         recording_of(made, TRACE.empty_table(), "a")
 
 
-def logged() -> Session:
+def logged(offsets: list[int] | None = None) -> Session:
     """What a query log knows of the requests, and the kernel's tracepoints of their I/Os."""
-    made = recorded(wakes_s=0.0)
+    made = recorded(offsets, wakes_s=0.0)
     rows = made.samples.to_pylist()
     for one in rows:
         ended_ms = np.floor(1e3 * (one["started_s"] + one["service_time_s"]))
@@ -390,6 +390,15 @@ def test_requests_of_one_millisecond_are_predicted_though_none_is_left_for_one()
 def test_a_trace_of_another_clock_than_the_logs_is_refused(shift_s: float) -> None:
     """Requests of a log are stretched to their I/Os, so none was ever in flight at their ends."""
     made = logged()
+    with pytest.raises(MeasurementError, match="do not fit its requests in time"):
+        recording_of(made, moved(made.telemetry, shift_s), "a")
+
+
+@pytest.mark.parametrize("shift_s", [-0.008, -0.004, 0.004, 0.008])
+def test_a_trace_of_another_clock_than_the_logs_is_refused_where_all_is_read_ahead(shift_s: float) -> None:
+    """But for the first read: none of those that tell was in flight at the ends of requests."""
+    made = logged([place * BLOCK for place in range(IOS)])
+    assert recording(made).requests == REQUESTS
     with pytest.raises(MeasurementError, match="do not fit its requests in time"):
         recording_of(made, moved(made.telemetry, shift_s), "a")
 
