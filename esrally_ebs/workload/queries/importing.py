@@ -432,8 +432,8 @@ def _detected(log: Log) -> Format:
     if not log.line:
         raise _empty(log)
     raise FormatError(
-        f"{log.path}: none of its first {log.line:,} lines is of a known format; name one with --format: "
-        f"{', '.join(FORMATS)}"
+        f"{log.path}: none of its first {log.line:,} lines is of a known format, of which"
+        f" 'esrally-ebs workload import --format' takes one by name: {', '.join(FORMATS)}"
     )
 
 
