@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
 
 ALL_ARMS = "all_arms"  # in place of an arm's name, which has no underscore
-_FORMAT = 1
+_FORMAT = 2
 _RECORD = "copies.json"
 _TIMEOUT_S = 60.0
 # What Elasticsearch itself gives an index, and lets nobody set.
@@ -83,6 +83,8 @@ def _empty_copies(node: Node, arms: Sequence[str]) -> dict[str, dict[str, str]]:
 
     try:
         client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S)
+        # made for the dataset's own indices, and what one gives these they have: an alias it writes to, twice
+        client.indices.delete_template(name="*")
         originals = dict(client.indices.get(index="*", expand_wildcards="all"))
         uuids = {arm: dict(_create(client, originals, arm)) for arm in arms}
         for name in originals:
@@ -108,14 +110,18 @@ def _link_segments(source: str, target: str) -> str:
 
 def _create(client: "Elasticsearch", originals: Mapping[str, Any], arm: str) -> Iterator[tuple[str, str]]:
     """An empty index like each of the originals; gives both uuids."""
+    only = "metadata.indices.*.routing_num_shards"
+    state = client.cluster.state(metric="metadata", filter_path=only, expand_wildcards="all")
     for name, facts in originals.items():
         if facts.get("data_stream"):
             raise _refused(f"{name} is of the data stream {facts['data_stream']}")
         settings = facts["settings"]["index"]
+        # which shard a routing leads to; none of the settings once an index is made
+        routing = {"number_of_routing_shards": state["metadata"]["indices"][name]["routing_num_shards"]}
         copy = name + suffix_of(arm)
         client.indices.create(
             index=copy,
-            settings={key: value for key, value in settings.items() if key not in _ITS_OWN},
+            settings={**{key: value for key, value in settings.items() if key not in _ITS_OWN}, **routing},
             mappings=facts["mappings"],
             aliases={alias + suffix_of(arm): how for alias, how in facts["aliases"].items()},
         )

@@ -1,8 +1,12 @@
 """Where the files of an arm's index go, and how it is called, when one node serves all arms."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import elasticsearch
 import pytest
+from es_gp3 import node_of
 
 from esrally_ebs import node
 from esrally_ebs.model import Kind, Volume, VolumeSpec
@@ -86,3 +90,49 @@ def test_segments_are_linked_and_all_else_is_copied(tmp_path: Path) -> None:
     links = {name: (tmp_path / name).stat().st_nlink for name in ("_0.cfs", "segments_5")}
     assert links == {"_0.cfs": 2, "segments_5": 1}
     assert (tmp_path / "segments_5.new").read_text() == "commit"
+
+
+class Indices:
+    """Elasticsearch's, of one index that a template gave an alias to write to."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = {
+            "logs": {"number_of_shards": "3", "uuid": "logs", "version": {"created": "8"}}
+        }
+        self.made: dict[str, dict[str, Any]] = {}
+        self.writes_to = "logs"  # by that template
+
+    def delete_template(self, *, name: str) -> None:
+        assert name == "*"
+        self.writes_to = ""
+
+    def get(self, **_: object) -> dict[str, Any]:
+        return {"logs": {"settings": {"index": self.settings["logs"]}, "mappings": {}, "aliases": {"l": {}}}}
+
+    def create(self, *, index: str, **asked: Any) -> None:  # noqa: ANN401 - JSON
+        assert not self.writes_to, "alias has more than one write index"
+        self.made[index] = asked
+        self.settings[index] = {"uuid": index, "version": {"created": "8"}}
+
+    def get_settings(self, *, index: str) -> dict[str, Any]:
+        return {index: {"settings": {"index": self.settings[index]}}}
+
+    def delete(self, *, index: str) -> None:
+        del self.settings[index]
+
+    def state(self, **_: object) -> dict[str, Any]:
+        return {"metadata": {"indices": {"logs": {"routing_num_shards": 30}}}}
+
+
+def test_a_routing_leads_to_the_same_shard_of_a_copy_and_templates_make_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    indices = Indices()
+    client = SimpleNamespace(indices=indices, cluster=indices)
+    monkeypatch.setattr(elasticsearch, "Elasticsearch", lambda *_, **__: client)
+    assert copies._empty_copies(node_of(1), ["a", "b"]) == {"a": {"logs": "logs_a"}, "b": {"logs": "logs_b"}}
+    assert set(indices.settings) == {"logs_a", "logs_b"}
+    for arm in "ab":
+        made = indices.made[f"logs_{arm}"]
+        assert made["settings"] == {"number_of_shards": "3", "number_of_routing_shards": 30}
+        assert made["aliases"] == {f"l_{arm}": {}}
