@@ -33,6 +33,8 @@ _UPKEEP: Final[tuple[tuple[Callable[[int, str], object], str], ...]] = (
     (api.post, "/_slm/stop"),
     (api.post, "/_transform/_all/_stop?force=true&wait_for_completion=true&timeout=20s"),
     (api.delete, "/_data_stream/*/_lifecycle?expand_wildcards=all"),  # which nothing stops
+    # results of tasks that were not waited for, as of a force-merge by polling; no copy may be called so
+    (api.delete, "/.tasks"),
 )
 # of an index, by their numbers in a cluster's state; "write" (8) and that of a closed one (4) do not matter.
 # In the order in which they go: "read" does not while one of the others is there.
@@ -175,7 +177,7 @@ def end_upkeep(node: Node) -> None:
     """Have a node, and those that get its data, do nothing by policies, schedules and transforms.
 
     These would merge, write and delete, on one arm before the other, and snapshots in a repository that the
-    node still knows are its user's.
+    node still knows are its user's. Results of tasks go, too.
     """
     for send, path in _UPKEEP:
         with suppress(SetupError):  # the image has no such module, or nothing was managed

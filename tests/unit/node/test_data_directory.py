@@ -330,6 +330,7 @@ def test_policies_schedules_and_transforms_of_its_cluster_end_in_a_copy(data: Pa
         "POST /_slm/stop",
         "POST /_transform/_all/_stop",
         "DELETE /_data_stream/*/_lifecycle",
+        "DELETE /.tasks",
     ]
 
 

@@ -286,7 +286,7 @@ def register(registry):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
 @pytest.mark.usefixtures("no_runners")
-def test_policies_that_a_track_makes_end_with_its_indexing(tmp_path: Path) -> None:
+def test_policies_and_results_of_tasks_that_a_track_makes_end_with_its_indexing(tmp_path: Path) -> None:
     asked: list[str] = []
 
     class Answering(BaseHTTPRequestHandler):
@@ -296,6 +296,8 @@ def test_policies_that_a_track_makes_end_with_its_indexing(tmp_path: Path) -> No
             self.end_headers()
             self.wfile.write(b"{}")
 
+        do_DELETE = do_POST
+
         def log_message(self, format: str, *args: object) -> None:
             """Nothing is printed."""
 
@@ -303,7 +305,7 @@ def test_policies_that_a_track_makes_end_with_its_indexing(tmp_path: Path) -> No
     source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "sleep", "duration": 0}})
     with serving(Answering) as port:
         source.build(replace(NOBODY, port=port))
-    assert "/_ilm/stop" in asked
+    assert {"/_ilm/stop", "/.tasks"} <= set(asked)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
