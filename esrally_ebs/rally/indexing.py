@@ -193,11 +193,19 @@ def _require_able(task: Any, node: Node) -> None:
 
 
 def _code(root: Path) -> list[Path]:
-    """The track's own code, and that of packages beside it that it has imported, as elastic/logs does."""
-    packages = {Path(path) for each in list(sys.modules.values()) for path in getattr(each, "__path__", ())}
-    beside = sorted(package for package in packages - {root} if package.parent == root.parent)
-    files = (path for folder in (root, *beside) for path in sorted(folder.rglob("*.py")))
-    return list(filter(Path.is_file, files))  # an editor's lock is none
+    """The track's own code, and packages in and beside it that it has imported, with the data that they read.
+
+    Those beside it are as in elastic/logs, those in it as in eventdata, whose sources draw from JSON files.
+    """
+    packages = {
+        Path(path)
+        for name, module in list(sys.modules.items())
+        for path in getattr(module, "__path__", ())
+        if name.startswith(f"{root.name}.") or Path(path).parent == root.parent
+    }
+    files = {*root.rglob("*.py"), *(path for package in packages - {root} for path in package.rglob("*"))}
+    # an editor's lock is no file
+    return sorted(path for path in files if path.is_file() and path.suffix != ".pyc")
 
 
 class _NoSamples:

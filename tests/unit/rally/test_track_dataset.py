@@ -77,7 +77,12 @@ def test_a_dataset_is_another_when_code_beside_the_track_that_it_imports_is_anot
         (tmp_path / name).mkdir()
     user_tracks.places(tmp_path / "places")
     own = tmp_path / "places" / "track.py"
-    own.write_text(f"from shared_by_tracks.made import KIND\n{own.read_text()}")
+    inner = tmp_path / "places" / "sources"
+    inner.mkdir()
+    (inner / "made.py").write_text("SIZE = 1\n")
+    own.write_text(
+        f"from places.sources.made import SIZE\nfrom shared_by_tracks.made import KIND\n{own.read_text()}"
+    )
     (tmp_path / "shared_by_tracks" / "made.py").write_text("KIND = 1\n")
     read_track(cfg, tmp_path / "places")
     loader.load_track_plugins(cfg, "places")
@@ -86,7 +91,16 @@ def test_a_dataset_is_another_when_code_beside_the_track_that_it_imports_is_anot
     shapes.append(shape(tmp_path / "places", cfg))
     assert len(set(shapes)) == 1
     (tmp_path / "shared_by_tracks" / "made.py").write_text("KIND = 2\n")
-    assert shape(tmp_path / "places", cfg) not in shapes
+    shapes.append(shape(tmp_path / "places", cfg))
+    for package in (tmp_path / "shared_by_tracks", inner):
+        (package / "words.json").write_text(str(package))  # which its sources may draw from
+        shapes.append(shape(tmp_path / "places", cfg))
+    (tmp_path / "shared_by_tracks" / "made.pyc").write_bytes(b"later")
+    shapes.append(shape(tmp_path / "places", cfg))
+    (inner.parent / "words.json").write_text("[]")  # what else lies there is no code's
+    shapes.append(shape(tmp_path / "places", cfg))
+    assert len(set(shapes)) == 4
+    assert shapes[-1] == shapes[-2] == shapes[-3]
 
 
 def test_a_dataset_is_another_when_other_tasks_run_beside_one_another(tmp_path: Path) -> None:
