@@ -27,8 +27,9 @@ ALL_ARMS = "all_arms"  # in place of an arm's name, which has no underscore
 _FORMAT = 2
 _RECORD = "copies.json"
 _TIMEOUT_S = 60.0
-# What Elasticsearch itself gives an index, and lets nobody set.
-_ITS_OWN = ("uuid", "version", "creation_date", "provided_name", "resize")
+# What Elasticsearch gives an index, and lets nobody set; and "routing", which nodes may have its shards:
+# after shrink-index, the one that made the dataset.
+_ITS_OWN = ("uuid", "version", "creation_date", "provided_name", "resize", "routing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +120,15 @@ def _create(client: "Elasticsearch", originals: Mapping[str, Any], arm: str) -> 
         # which shard a routing leads to; none of the settings once an index is made
         routing = {"number_of_routing_shards": state["metadata"]["indices"][name]["routing_num_shards"]}
         copy = name + suffix_of(arm)
-        client.indices.create(
+        answer = client.indices.create(
             index=copy,
             settings={**{key: value for key, value in settings.items() if key not in _ITS_OWN}, **routing},
             mappings=facts["mappings"],
             aliases={alias + suffix_of(arm): how for alias, how in facts["aliases"].items()},
+            wait_for_active_shards=1,
         )
+        if not answer["shards_acknowledged"]:
+            raise _refused(f"the shards of {copy} got no place within half a minute")
         made = client.indices.get_settings(index=copy)[copy]["settings"]["index"]
         if made["version"]["created"] != settings["version"]["created"]:
             raise _refused(f"{name} was created by another version of Elasticsearch")

@@ -96,9 +96,9 @@ class Indices:
     """Elasticsearch's, of one index that a template gave an alias to write to."""
 
     def __init__(self) -> None:
-        self.settings: dict[str, Any] = {
-            "logs": {"number_of_shards": "3", "uuid": "logs", "version": {"created": "8"}}
-        }
+        only = {"allocation": {"require": {"_name": "dataset"}}}  # as shrink-index of Rally leaves it
+        own = {"uuid": "logs", "version": {"created": "8"}, "routing": only}
+        self.settings: dict[str, Any] = {"logs": {"number_of_shards": "3", **own}}
         self.made: dict[str, dict[str, Any]] = {}
         self.writes_to = "logs"  # by that template
 
@@ -109,10 +109,11 @@ class Indices:
     def get(self, **_: object) -> dict[str, Any]:
         return {"logs": {"settings": {"index": self.settings["logs"]}, "mappings": {}, "aliases": {"l": {}}}}
 
-    def create(self, *, index: str, **asked: Any) -> None:  # noqa: ANN401 - JSON
+    def create(self, *, index: str, **asked: Any) -> dict[str, bool]:  # noqa: ANN401 - JSON
         assert not self.writes_to, "alias has more than one write index"
         self.made[index] = asked
         self.settings[index] = {"uuid": index, "version": {"created": "8"}}
+        return {"shards_acknowledged": "routing" not in asked["settings"]}
 
     def get_settings(self, *, index: str) -> dict[str, Any]:
         return {index: {"settings": {"index": self.settings[index]}}}
