@@ -144,7 +144,10 @@ class TrackIndexing:
             if isinstance(error.__context__, asyncio.CancelledError):
                 raise KeyboardInterrupt from error
             text = " ".join(str(error).split()).rstrip(".")[:400]
-            raise SetupError(f"{what} of {self.label}: {text}; mend the track, or see Rally's log") from error
+            way = "or see Rally's log"
+            if " for uri [" in text:  # that the node does not know
+                way = "or set ES_IMAGE to an image that has the module (the one that set-up builds has none)"
+            raise SetupError(f"{what} of {self.label}: {text}; mend the track, {way}") from error
 
     def _require_all(self, node: Node) -> None:
         """Raise MeasurementError when what we index by ourselves is not just the documents of the track."""

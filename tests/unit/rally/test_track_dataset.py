@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import user_tracks
 from es_gp3 import node_of
-from esrally import config
+from esrally import config, exceptions
 from esrally.driver import runner
 from esrally.track import loader
 from esrally.utils import opts
@@ -374,3 +374,10 @@ def test_a_task_that_fails_is_one_line_with_the_track(tmp_path: Path) -> None:
     ):
         source.build(NOBODY)
     assert vars(runner)["__RUNNERS"] == {}
+
+
+def test_what_the_node_has_no_module_for_says_how_to_have_one(tmp_path: Path) -> None:
+    source = tasks_of(configuration(tmp_path, pipeline="from-sources"), tmp_path, {"operation": SEARCH})
+    refused = "Cannot run task [s]: Incorrect HTTP method for uri [/_data_stream/s] and method [PUT]"
+    with pytest.raises(SetupError, match="mend the track, or set ES_IMAGE to"), source._one_line("indexing"):
+        raise exceptions.RallyError(refused)
