@@ -39,6 +39,7 @@ _WRITE = "bulk"
 _READING = re.compile(
     r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval)\b"
 )
+OF_A_DOCUMENT = re.compile(r"/_(doc|source|explain|termvectors)/")  # by its id; reads with GET alone
 # parameters that say what is asked
 _QUERY = ("body", "query", "queries", "requests", "request-params", "path", "pages", "results-per-page")
 FIO = "fio-baseline"
@@ -86,11 +87,11 @@ def _asks(kind: Any, params: Mapping[str, Any]) -> bool | None:
     """Whether an operation searches; None when it may change something."""
     if kind in _AROUND:
         return False
-    asks = str(params.get("method", "GET")).upper() in ("GET", "POST")
-    reads = kind in SEARCH_TYPES or (
-        kind == "raw-request" and asks and _READING.search(str(params.get("path")))
+    method, path = str(params.get("method", "GET")).upper(), str(params.get("path"))
+    asks = (method in ("GET", "POST") and _READING.search(path)) or (
+        method == "GET" and OF_A_DOCUMENT.search(path)
     )
-    return True if reads else None
+    return True if kind in SEARCH_TYPES or (kind == "raw-request" and asks) else None
 
 
 def _parts(params: Mapping[str, Any]) -> list[Any]:

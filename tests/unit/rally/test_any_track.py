@@ -183,6 +183,8 @@ def test_an_error_in_a_tracks_own_code_is_one_line(
         ({"operation-type": "raw-request", "path": "/i/_field_caps?fields=*"}, True),
         ({"operation-type": "raw-request", "path": "/i/_mvt/place/3/4/2", "method": "POST"}, True),
         ({"operation-type": "raw-request", "path": "/i/_terms_enum", "method": "POST"}, True),
+        ({"operation-type": "raw-request", "path": "/i/_doc/1"}, True),
+        ({"operation-type": "raw-request", "path": "/i/_doc/1", "method": "POST"}, False),
         ({"operation-type": "raw-request", "path": "/i/_forcemerge"}, False),
         ({"operation-type": "raw-request", "path": "/i/_delete_by_query", "method": "POST"}, False),
         ({"operation-type": "raw-request", "path": "_search", "method": "DELETE"}, False),
