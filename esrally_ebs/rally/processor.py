@@ -167,7 +167,8 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             require_own_nodes(self.cfg)
             require_raceable(self.cfg, track)
         building, searches = divide(challenge.schedule)
-        settings = replace(settings, plan=settled(settings.plan, track, building, searches))
+        telemetry = self.cfg.opts("telemetry", "devices", mandatory=False, default_value=None) or ()
+        settings = replace(settings, plan=settled(settings.plan, track, building, searches, telemetry))
         challenge.schedule = expand(challenge.schedule, settings.plan)
         if starts:
             require_requests(track, challenge.schedule)

@@ -46,6 +46,7 @@ FIO = "fio-baseline"
 BRING_BACK = "bring-back"
 START = "start-nodes"
 NAMES_INDEX = "its body names an index, which has another name on each arm"
+_BY_NAME = "disk-usage-stats"  # the device of Rally's telemetry that fails where an index is called otherwise
 SEARCH_TAG = "search"  # of a task that searches, where nothing else tells
 
 
@@ -318,9 +319,16 @@ def _without_arm(block: Block) -> Block:
     return block if block.work is Work.FIO else replace(block, arm="", cluster="")
 
 
-def settled(plan: Plan, track: Any, building: Sequence[Any], searches: Sequence[Any]) -> Plan:
-    """The plan with ``design.nodes`` decided: "auto" is one node wherever one can serve all arms in pairs."""
+def settled(
+    plan: Plan, track: Any, building: Sequence[Any], searches: Sequence[Any], telemetry: Iterable[str] = ()
+) -> Plan:
+    """The plan with ``design.nodes`` decided: "auto" is one node wherever one can serve all arms in pairs.
+
+    ``telemetry`` are Rally's devices that the user asks for.
+    """
     why = _why_no_pairs(searches or building, len(track.indices) * len(plan.arm))
+    if _BY_NAME in telemetry:
+        why = why or f"--telemetry {_BY_NAME}: asks for indices by name, which have another one on each arm"
     if plan.design.nodes == "one":
         if why:
             raise PlanError(f'{why}; set design.nodes = "per-arm"')

@@ -12,7 +12,7 @@ from scheduled import MANY, ONE, PLAIN, PLAN, WARM, nodes, parallel, plan, task
 from esrally_ebs.errors import PlanError
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally.request_source import BLOCK, RequestSource
-from esrally_ebs.rally.schedule import expand
+from esrally_ebs.rally.schedule import expand, settled
 
 
 class Source:
@@ -155,3 +155,11 @@ def test_each_arm_has_a_node_where_one_cannot_serve_all(
     searches: list[Any], track: rally_track.Track, overrides: dict[str, object]
 ) -> None:
     assert nodes(searches, [task("bulk", "bulk")], track, **overrides) == "per-arm"
+
+
+def test_telemetry_that_knows_an_index_by_its_name_alone_has_a_node_for_each_arm() -> None:
+    devices = ["node-stats", "disk-usage-stats"]
+    assert settled(plan(), PLAIN, [], [task("q")], devices[:1]).design.nodes == "one"
+    assert settled(plan(), PLAIN, [], [task("q")], devices).design.nodes == "per-arm"
+    with pytest.raises(PlanError, match=r'--telemetry disk-usage-stats: .*set design.nodes = "per-arm"'):
+        settled(plan(**ONE), PLAIN, [], [task("q")], devices)
