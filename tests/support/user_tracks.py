@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 WORDS = ["red", "fast", "small", "old", "green", "cold", "bright", "empty", "heavy", "quiet"]
+POLLING = {"mode": "polling", "poll-period": 1}  # Elasticsearch keeps what such a task came to
 
 
 def places(folder: Path, count: int = 2000) -> Path:
@@ -37,7 +38,7 @@ def places(folder: Path, count: int = 2000) -> Path:
                 "warmup-time-period": 1,
             },
             {"operation": {"operation-type": "note-index"}},
-            {"operation": {"operation-type": "force-merge", "max-num-segments": 1}},
+            {"operation": {"operation-type": "force-merge", "max-num-segments": 1, **POLLING}},
             {
                 "operation": {"name": "word", "operation-type": "search", "param-source": "some-word"},
                 "clients": 1,
@@ -206,7 +207,7 @@ def points(folder: Path, count: int = 1000, dimensions: int = 32) -> Path:
         schedule=[
             {"operation": {"operation-type": "create-index"}},
             {"operation": {"name": "index", "operation-type": "bulk", "bulk-size": 200}},
-            {"operation": {"operation-type": "force-merge", "max-num-segments": 1}},
+            {"operation": {"operation-type": "force-merge", "max-num-segments": 1, **POLLING}},
             {"operation": {"name": "nearest", **nearest}},
             {"operation": {"name": "nearest-red", **filtered}},
         ],
