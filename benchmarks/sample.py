@@ -1,0 +1,130 @@
+"""Whether a tenth of an imported log, raced by itself, has the medians of the whole log's replay.
+
+    sudo .venv/bin/python benchmarks/sample.py RESULTS [WARMUP [REQUESTS [DOCUMENTS]]]
+
+A log of five templates over the index of ``noaa-ebs`` is imported, then asked whole (``in-order``), cold, on
+two volumes by turns, and then 24 of each template's requests by ``by-template``, in a race of its own, after
+WARMUP of each: a fresh node answers more slowly for its first thousands of requests. Each race is a line of
+RESULTS; the next call goes on from there. Must: for at least 90 % of the templates (of each volume) medians
+within 5 % of the whole replay's.
+"""
+
+import json
+import math
+import os
+import random
+import statistics
+import sys
+import tempfile
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from advice import TODAY, gp3, plan_file
+from races import TRACK, append, be_called, lines_of, race
+
+from esrally_ebs.analysis.summary import counted
+from esrally_ebs.machine.resources import home
+from esrally_ebs.store import find_session, load_session
+from esrally_ebs.workload.queries import import_logs
+
+INDEX = "weather-data-2016"
+ROUNDS, ITERATIONS = 8, 3  # 24 requests of a template
+WARMUP, REQUESTS, DOCUMENTS = 600, 1_200, 300_000
+SHARE, WITHIN = 0.9, 0.05
+COUNTRIES = ("US", "JA", "GM", "CA", "AS", "UK", "RS", "BR")
+ARMS = [TODAY, replace(gp3(16_000, 1000), name="faster")]
+
+
+def bodies(draw: random.Random) -> list[dict[str, Any]]:
+    """A query of each template."""
+    low = draw.randrange(-20, 20)
+    days = {"range": {"TRANGE": {"gte": low, "lte": low + 10}}}
+    country = {"term": {"station.country_code": draw.choice(COUNTRIES)}}
+    others = {"terms": {"station.country_code": draw.sample(COUNTRIES, 3)}}
+    both = {"bool": {"must": [country, days]}}
+    either = {"bool": {"should": [country, days]}}
+    return [{"query": query} for query in (days, country, both, either, others)]
+
+
+def workload(folder: Path, requests: int) -> Path:
+    """The track of a log of so many requests, of every template alike, whose durations vary."""
+    draw = random.Random(7)
+    log, track = folder / "queries.ndjson", folder / "workload"
+    with log.open("w") as file:
+        for number in range(requests):
+            asked = bodies(draw)
+            line = {"at": number / 20, "method": "POST", "path": f"/{INDEX}/_search"}
+            took = {"took_ms": round(20 * math.exp(draw.gauss(0, 0.3)), 3)}
+            file.write(json.dumps({**line, "body": asked[number % len(asked)], **took}) + "\n")
+    import_logs([log], track)
+    return track
+
+
+def raced(track: Path, challenge: str, race_of_plan: Mapping[str, int], **params: object) -> str:
+    """The id of a new session."""
+    lines = [f"design = {{rounds = {ROUNDS}, nodes = 'one'}}", "baseline = []", 'accept = ["lateness"]']
+    lines += [f"race = {{{', '.join(f'{name} = {value}' for name, value in race_of_plan.items())}}}"]
+    session = str(uuid.uuid4())
+    with plan_file("sample", lines, ARMS) as plan:
+        text = json.dumps({"plan": plan, **params})
+        race(f"--race-id={session}", f"--track-params={text}", f"--challenge={challenge}", track=track)
+    return session
+
+
+def medians(name: str, templates: Sequence[str] = ()) -> dict[tuple[str, str], tuple[float, int]]:
+    """By volume and template: the median of service times (s), and of how many.
+
+    Of a whole log ``templates`` says which each request of a volume is of.
+    """
+    samples = load_session(find_session(home(), name)).samples
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    samples = samples.filter(counted(samples)).sort_by("started_s")
+    rows = samples.select(["arm", "task", "service_time_s"]).to_pylist()
+    for arm in {row["arm"] for row in rows}:
+        own = [row for row in rows if row["arm"] == arm]
+        if templates and len(own) != len(templates):
+            raise SystemExit(f"{arm}: {len(own)} of {len(templates)} requests were answered")
+        for row, template in zip(own, templates or [row["task"] for row in own], strict=True):
+            times[arm, template].append(row["service_time_s"])
+    return {key: (statistics.median(of), len(of)) for key, of in times.items()}
+
+
+def main() -> int:
+    results = Path(sys.argv[1])
+    given = [int(word) for word in sys.argv[2:]]
+    warmup, requests, documents = [*given, *(WARMUP, REQUESTS, DOCUMENTS)[len(given) :]]
+    be_called("ebs-sample")
+    os.umask(0o022)
+    with tempfile.TemporaryDirectory() as folder:
+        track = workload(Path(folder), requests)
+        lines = (track / "queries.ndjson").read_text().splitlines()
+        templates = [json.loads(line)["template"] for line in lines]
+        if not (done := lines_of(results)):
+            once = {"iterations": 1, "warmup_iterations": 1}
+            index = raced(TRACK, "search-only", once, documents=documents)
+            append(results, {"index": str(load_session(find_session(home(), index)).dataset["path"])})
+        data = {"data": f"{lines_of(results)[0]['index']}/elasticsearch"}
+        if len(done) < 2:
+            whole = raced(track, "in-order", {"warmup_iterations": 40}, **data)
+            append(results, {"whole": whole})
+        if len(done) < 3:
+            sizes = {"iterations": ITERATIONS, "warmup_iterations": warmup}
+            append(results, {"sample": raced(track, "by-template", sizes, **data), "warmup": warmup})
+    _, whole, sample, *_ = lines_of(results)
+    all_of, part_of = medians(whole["whole"], templates), medians(sample["sample"])
+    off = {key: part_of[key][0] / all_of[key][0] - 1 for key in sorted(all_of)}
+    for (arm, template), error in off.items():
+        (value, count), (part, few) = all_of[arm, template], part_of[arm, template]
+        times = f"{value * 1e3:.1f} ms of {count}, {part * 1e3:.1f} ms of {few}"
+        print(f"{arm} {template}: {times}, {error:+.1%}")
+    good = sum(abs(error) <= WITHIN for error in off.values())
+    print(f"{good} of {len(off)} within {WITHIN:.0%}, after {sample['warmup']} requests of each")
+    return 0 if good >= SHARE * len(off) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
