@@ -74,9 +74,9 @@ def report_command(
 ) -> None:
     """Report on a session from its folder alone, on any machine."""
     form = format_of(form, output)
-    folder = find_session(home(), session)
-    built = report.build(_load(str(folder)), against=against)
-    if output is None or output.parent.resolve() != folder.resolve():
+    recorded = _load(session)
+    built = report.build(recorded, against=against)
+    if output is None or output.parent.resolve() != recorded.path.resolve():
         built = replace(built, raw=())  # a page elsewhere has none of the session's files beside it
     give(built, form, output)
 
