@@ -437,11 +437,11 @@ class MachineSteps:
             f" {format_bytes(cache_bytes)}"
         )
         self._folder.add_check(
-            Check(name="index against page cache", ok=True, value=f"{ratio:.1f}", text=text)
+            Check(name="index against page cache", ok=True, value=f"{ratio:.2g}", text=text)
         )
         if ratio < _ROOMY:
             self._folder.add_warning(
-                f"the index is only {ratio:.1f} times a node's page cache; more documents make storage matter"
+                f"the index is only {ratio:.2g} times a node's page cache; more documents make storage matter"
             )
 
     @contextmanager
