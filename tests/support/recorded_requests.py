@@ -11,7 +11,7 @@ from session_in_memory import session
 
 from esrally_ebs.advice.recording import Recording, recording_of
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.model import Kind, Phase, Sample, State, Volume, VolumeSpec
+from esrally_ebs.model import Event, Kind, Phase, Sample, State, Volume, VolumeSpec
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.encoding import TRACE
 from esrally_ebs.store.session import Session
@@ -62,6 +62,22 @@ def recorded(
     made = session(arms=("a",), samples=table(*samples))
     made = replace(made, arms=(arm,))
     return replace(made, path=Path(), telemetry=pa.Table.from_pylist(trace, schema=TRACE))
+
+
+def logged(offsets: list[int] | None = None) -> Session:
+    """What a query log knows of the requests, and the kernel's tracepoints of their I/Os."""
+    made = recorded(offsets, wakes_s=0.0)
+    rows = made.samples.to_pylist()
+    for one in rows:
+        ended_ms = np.floor(1e3 * (one["started_s"] + one["service_time_s"]))
+        took_ms = np.floor(1e3 * one["service_time_s"])
+        one.update(started_s=(ended_ms - took_ms) / 1e3, service_time_s=took_ms / 1e3)
+    trace = made.telemetry.drop_columns("path_s")
+    trace = trace.append_column(TRACE.field("path_s"), pa.array([0.0] * trace.num_rows))
+    note = Event(at_s=0.0, kind="trace", arm="a", fields={"ios": trace.num_rows, "lost": 0, "missed": 0})
+    return replace(
+        made, kind="trace", samples=table(*rows), telemetry=trace.select(TRACE.names), events=(note,)
+    )
 
 
 def recording(of: Session) -> Recording:
