@@ -244,11 +244,13 @@ def require_raceable(cfg: Any, track: Any) -> None:
             f"{near(wanted, names)}"
         )
     challenge = track.selected_challenge_or_default
-    left = {task.name for each in track.challenges for element in each.schedule for task in element}
-    for name in cfg.opts("track", "include.tasks", mandatory=False) or ():
-        if ":" not in name and name not in left:  # Rally would race the others without a word
+    left = [task for each in track.challenges for element in each.schedule for task in element]
+    included = cfg.opts("track", "include.tasks", mandatory=False) or ()
+    filters = loader.TaskFilterTrackProcessor(cfg).filters  # of what is excluded where none is included
+    for name, wanted in zip(included, filters, strict=False):
+        if not any(task.matches(wanted) for task in left):  # Rally would race the others without a word
             raise PlanError(
-                f"--include-tasks {name} (of knee: --task): track {track.name} has no task of that name; "
+                f"--include-tasks {name} (of knee: --task): track {track.name} has no such task; "
                 f"'esrally info --track-path=...' lists them"
             )
     if not challenge.schedule:
