@@ -47,6 +47,7 @@ ARM = "mount"
 _ROUNDS = 10  # parts of the recording, by time, that are resampled as rounds of a race are
 _END = b"end"
 _PATIENCE_S = 60.0  # for the recorder to end and remove what it made
+_LEAST_S = 1.0  # of which the use of a volume can be shown, second by second
 _MAX_CORES = 0.1  # that recording may take before it is a warning
 Logs = Callable[[], tuple[Sequence[TimedRequest], Sequence[str]]]  # read when the time is over
 _During = tuple[float, float]  # when I/Os were recorded; of another tool's trace when its first and last came
@@ -104,9 +105,10 @@ class MountRecorder:
                 folder.add_warning(note)
             self._pipe.send_bytes(os.fsencode(folder.path))
             names = ", ".join(queue.name for queue in self._queues)
-            say(f"recording the requests of {names} for {self._seconds:g} s; Ctrl-C ends it and keeps them")
+            what = f"the requests of {names} for {self._seconds:g} s"
             numbers = iter(range(block_trace.MAX_IOS))
             with _calling_when_interrupted(self._end):
+                say(f"recording {what}; Ctrl-C ends it and keeps them")
                 while isinstance(part := self._next(), pa.Table):
                     folder.write_trace(arm, part, next(numbers))
             summary, problems = result_of(part)
@@ -125,10 +127,10 @@ class MountRecorder:
                 )
             for warning in filter(None, (*_of_missing(summary), *problems, unmounted(self._volume))):
                 folder.add_warning(warning)
-            if not summary.ios:
+            if not summary.ios or summary.seconds < _LEAST_S:
+                short = "it was recorded for" if summary.ios else "nothing was read or written in"
                 raise MeasurementError(
-                    f"--mount {self._path}: nothing was read or written in {summary.seconds:.1f} s;"
-                    " record for longer"
+                    f"--mount {self._path}: {short} {summary.seconds:.1f} s; record for longer"
                 )
             during_s = summary.began_s, summary.began_s + summary.seconds
             _note(folder, arm, summary.ios, during_s, summary.lost, summary.lost_waits)
@@ -195,7 +197,8 @@ def _calling_when_interrupted(end: Callable[[], None]) -> Iterator[None]:
 
     def as_before() -> None:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is ended:  # else another signal ends this process
+                signal.signal(number, handler)
 
     def ended(*_: object) -> None:
         as_before()

@@ -1,6 +1,9 @@
 """Recordings of nodes that are none of ours, of another tool's trace and a query log."""
 
 import json
+import os
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +16,8 @@ from esrally_ebs.advice import prediction
 from esrally_ebs.advice.traces import parse_trace
 from esrally_ebs.cli import main
 from esrally_ebs.machine.disks import RequestQueue
-from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, end_as_by_interrupt
+from esrally_ebs.model import Kind, State, Volume, VolumeSpec
 from esrally_ebs.session import tracing
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.telemetry.block_trace import TraceSummary
@@ -278,17 +282,31 @@ def mount(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def recorded(
-    home: Path, monkeypatch: pytest.MonkeyPatch, reads: slice, *, began_s: float, seconds: float
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reads: slice,
+    *,
+    began_s: float,
+    seconds: float,
+    until: signal.Signals | None = None,
 ) -> None:
-    """Have these reads of ``blkparse`` recorded, in so many seconds from then on."""
+    """Have these reads of ``blkparse`` recorded, in so many seconds from then on, or ``until`` a signal."""
     ios = parse_trace(blkparse(home).read_text(), "blkparse", began_s=BEGAN)
     ios = ios.slice(reads.start, reads.stop - reads.start)
 
-    def record(*_: object, keep: Callable[[pa.Table], None], **__: object) -> TraceSummary:
+    def record(
+        *_: object, keep: Callable[[pa.Table], None], ended: threading.Event, **__: object
+    ) -> TraceSummary:
+        if until is not None:
+            SYSTEM_CLOCK.wait_until((home / "said").exists, limit_s=60, poll_s=0.01)
+            os.kill(os.getppid(), until)
+            ended.wait(60)
         keep(ios)
         times = {"began_s": began_s, "seconds": seconds, "processor_s": 0.0}
         return TraceSummary(ios=ios.num_rows, lost=0, in_flight=0, **times)
 
+    if until is not None:
+        monkeypatch.setattr("esrally_ebs.cli.advice.complain", lambda _: (home / "said").touch())
     monkeypatch.setattr("esrally_ebs.telemetry.block_trace.record", record)
 
 
@@ -319,6 +337,32 @@ def test_ios_of_a_moment_in_minutes_that_were_recorded_are_minutes(
     assert "made: 301 intervals" in capsys.readouterr().out
     assert main(["usage", str(home / "made"), "--size", "500GiB"]) == 0
     assert "made: 301 intervals" in capsys.readouterr().out
+
+
+def test_ctrl_c_in_the_first_second_says_that_it_was_too_short(
+    home: Path, mount: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its session was complete, and the command spoke of fio's iologs."""
+    recorded(home, monkeypatch, slice(0, 40), began_s=BEGAN, seconds=0.4, until=signal.SIGINT)
+    assert main([*mount, "--output", str(home / "made")]) == 4
+    assert "it was recorded for 0.4 s; record for longer" in capsys.readouterr().err
+    assert load_session(home / "made").state is State.FAILED
+
+
+def test_a_signal_after_the_one_that_cancels_a_recording_does_not_cut_short_what_it_removes(
+    home: Path, mount: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two come where a terminal closes, and where systemd ends a session."""
+    numbers = (signal.SIGHUP, signal.SIGTERM)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    end_as_by_interrupt()
+    recorded(home, monkeypatch, slice(0, READS), began_s=BEGAN, seconds=4.0, until=signal.SIGHUP)
+    try:
+        assert main(mount) == 130
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def test_another_tools_trace_of_a_moment_leaves_no_session(
