@@ -26,6 +26,11 @@ LOCAL_IMAGE = f"esrally-ebs/elasticsearch:{VERSION}"
 _SHORT_S = 30.0
 _REMOVE_S = 20.0
 _LOG_LINES = 80
+_UNREACHED = (  # what clients say until Docker 28, from 29 on, and by way of SSH
+    "cannot connect to the docker daemon",
+    "failed to connect to the docker api",
+    "error during connect",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +68,7 @@ def explained(text: str) -> SetupError:
         return EngineDownError(
             "docker: this user may not use the engine; run as root or: sudo usermod -aG docker $USER"
         )
-    if "cannot connect to the docker daemon" in lower or "is the docker daemon running" in lower:
+    if any(words in lower for words in _UNREACHED):
         return EngineDownError(
             "docker: the engine does not answer; run 'make setup' or: sudo systemctl start docker"
         )

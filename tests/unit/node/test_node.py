@@ -227,6 +227,16 @@ def test_a_reason_is_one_short_line_whatever_the_log_holds(log: str) -> None:
             "make setup",
         ),
         (
+            "failed to connect to the docker API at unix:///x; check if the path is correct and if it",
+            engine.EngineDownError,
+            "make setup",
+        ),
+        (
+            'error during connect: Get "http://docker.example.com/v1.50/x": command [ssh -- x docker]',
+            engine.EngineDownError,
+            "make setup",
+        ),
+        (
             "permission denied while trying to connect to the Docker daemon socket",
             engine.EngineDownError,
             "usermod",
