@@ -282,7 +282,7 @@ def _checks(report: Report) -> Iterator[str]:
 
 
 def _raw(report: Report) -> Iterator[str]:
-    if not report.raw:  # of several folders, and not written into any
+    if not report.raw:  # of several folders, or written into another
         return
     links = ", ".join(_link(name) for name in (*_RAW, *(n for n in report.raw if n not in _HOLDS)))
     holds = ", ".join(f"{what} in {_link(name)}" for name, what in _HOLDS.items() if name in report.raw)

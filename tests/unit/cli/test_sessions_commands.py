@@ -176,6 +176,19 @@ def test_a_page_links_to_files_of_the_session_only_from_its_folder(home: Path, t
     assert 'href="session.json"' not in outside.read_text()
 
 
+def test_a_report_of_a_folder_called_latest_is_not_of_the_latest_session(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(home, "one").rename("latest")
+    make(home, "two", hits=6)
+    reports = []
+    for name in ("./latest", str(tmp_path / "latest")):
+        assert main(["report", name]) == 0
+        reports.append(capsys.readouterr().out)
+    assert reports[0] == reports[1]
+
+
 @pytest.mark.parametrize(("term", "escapes"), [("xterm", True), ("dumb", False)])
 def test_a_terminal_that_knows_no_escapes_gets_none(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], term: str, escapes: bool
