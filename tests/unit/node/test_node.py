@@ -41,26 +41,27 @@ def test_a_node_that_keeps_its_indices_elsewhere_is_refused(
         life._node("a", "container", container, 1, tmp_path, "es:7")
 
 
-@pytest.mark.parametrize("more", [1, 0])
+@pytest.mark.parametrize(("more", "waited_s"), [(10, None), (2, 5), (0, 3)])
 def test_a_node_is_waited_for_as_long_as_more_of_its_shards_come(
-    more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: int, waited_s: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With many of them, as a user's data may have, a start takes minutes."""
-    asked = itertools.count()
+    asked, shards, now_s = itertools.count(), itertools.count(), [0.0]
     container = engine.Container(pid=1, running=True, exit_code=0, out_of_memory=False, ports={9200: 1})
     monkeypatch.setattr(engine, "inspect", lambda name: container)
     monkeypatch.setattr(life.api, "is_ready", lambda port, nodes: next(asked) == 10)
-    monkeypatch.setattr(life.api, "active_shards", lambda port: 7 + more * next(shards))
+    monkeypatch.setattr(life.api, "active_shards", lambda port: 7 + min(more, next(shards)))
     monkeypatch.setattr(life.api, "missing_shard", lambda port: "shard 3 is missing")
     monkeypatch.setattr(life, "_node", lambda arm, *_: arm)
     monkeypatch.setattr(life, "_check_room", lambda *_: None)
-    monkeypatch.setattr(life, "_READY_S", 0.02)
-    monkeypatch.setattr(life, "_POLL_S", 0.01)
-    shards = itertools.count()
-    if more:
+    monkeypatch.setattr(life, "_READY_S", 2.0)
+    monkeypatch.setattr(life, "_POLL_S", 1.0)
+    monkeypatch.setattr("time.monotonic", lambda: sum(now_s))
+    monkeypatch.setattr("time.sleep", now_s.append)
+    if waited_s is None:
         assert life._wait(["a"], ["c"], [tmp_path], image="i") == ("a",)
     else:
-        with pytest.raises(SetupError, match="shard 3 is missing"):
+        with pytest.raises(SetupError, match=f"not ready after {waited_s} s: shard 3 is missing"):
             life._wait(["a"], ["c"], [tmp_path], image="i")
 
 
