@@ -84,9 +84,13 @@ def _empty_copies(node: Node, arms: Sequence[str]) -> dict[str, dict[str, str]]:
 
     try:
         client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S)
+        originals = dict(client.indices.get(index="*", expand_wildcards="all"))
+        for name, facts in originals.items():
+            if facts.get("data_stream"):
+                raise _refused(f"{name} is of the data stream {facts['data_stream']}")
         # made for the dataset's own indices, and what one gives these they have: an alias it writes to, twice
         client.indices.delete_template(name="*")
-        originals = dict(client.indices.get(index="*", expand_wildcards="all"))
+        client.indices.delete_index_template(name="*")
         uuids = {arm: dict(_create(client, originals, arm)) for arm in arms}
         for name in originals:
             client.indices.delete(index=name)
@@ -114,8 +118,6 @@ def _create(client: "Elasticsearch", originals: Mapping[str, Any], arm: str) -> 
     only = "metadata.indices.*.routing_num_shards"
     state = client.cluster.state(metric="metadata", filter_path=only, expand_wildcards="all")
     for name, facts in originals.items():
-        if facts.get("data_stream"):
-            raise _refused(f"{name} is of the data stream {facts['data_stream']}")
         settings = facts["settings"]["index"]
         # which shard a routing leads to; none of the settings once an index is made
         routing = {"number_of_routing_shards": state["metadata"]["indices"][name]["routing_num_shards"]}

@@ -9,6 +9,7 @@ import pytest
 from es_gp3 import node_of
 
 from esrally_ebs import node
+from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.node import copies, life
 from esrally_ebs.node.copies import Copies, suffix_of
@@ -93,24 +94,31 @@ def test_segments_are_linked_and_all_else_is_copied(tmp_path: Path) -> None:
 
 
 class Indices:
-    """Elasticsearch's, of one index that a template gave an alias to write to."""
+    """Elasticsearch's, of one index that templates gave aliases to write to."""
 
     def __init__(self) -> None:
         only = {"allocation": {"require": {"_name": "dataset"}}}  # as shrink-index of Rally leaves it
         own = {"uuid": "logs", "version": {"created": "8"}, "routing": only}
         self.settings: dict[str, Any] = {"logs": {"number_of_shards": "3", **own}}
         self.made: dict[str, dict[str, Any]] = {}
-        self.writes_to = "logs"  # by that template
+        self.templates = {"legacy", "composable"}
+        self.stream: dict[str, str] = {}
 
     def delete_template(self, *, name: str) -> None:
         assert name == "*"
-        self.writes_to = ""
+        self.templates.remove("legacy")
+
+    def delete_index_template(self, *, name: str) -> None:
+        assert name == "*"
+        assert not self.stream, "which Elasticsearch refuses of a template that a data stream uses"
+        self.templates.remove("composable")
 
     def get(self, **_: object) -> dict[str, Any]:
-        return {"logs": {"settings": {"index": self.settings["logs"]}, "mappings": {}, "aliases": {"l": {}}}}
+        made = {"settings": {"index": self.settings["logs"]}, "mappings": {}, "aliases": {"l": {}}}
+        return {"logs": {**made, **self.stream}}
 
     def create(self, *, index: str, **asked: Any) -> dict[str, bool]:  # noqa: ANN401 - JSON
-        assert not self.writes_to, "alias has more than one write index"
+        assert not self.templates, "alias has more than one write index"
         self.made[index] = asked
         self.settings[index] = {"uuid": index, "version": {"created": "8"}}
         return {"shards_acknowledged": "routing" not in asked["settings"]}
@@ -137,3 +145,12 @@ def test_a_routing_leads_to_the_same_shard_of_a_copy_and_templates_make_nothing_
         made = indices.made[f"logs_{arm}"]
         assert made["settings"] == {"number_of_shards": "3", "number_of_routing_shards": 30}
         assert made["aliases"] == {f"l_{arm}": {}}
+
+
+def test_a_data_stream_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    indices = Indices()
+    indices.stream = {"data_stream": "metrics"}
+    client = SimpleNamespace(indices=indices, cluster=indices)
+    monkeypatch.setattr(elasticsearch, "Elasticsearch", lambda *_, **__: client)
+    with pytest.raises(SetupError, match="logs is of the data stream metrics; set design"):
+        copies._empty_copies(node_of(1), ["a", "b"])
