@@ -201,14 +201,21 @@ def _code(root: Path) -> list[Path]:
     Those beside it are as in elastic/logs, those in it as in eventdata, whose sources draw from JSON files.
     """
     packages = {
-        Path(path)
+        path
         for name, module in list(sys.modules.items())
-        for path in getattr(module, "__path__", ())
-        if name.startswith(f"{root.name}.") or Path(path).parent == root.parent
+        for path in map(Path, getattr(module, "__path__", ()))
+        if path.parent == root.parent or (name.startswith(f"{root.name}.") and root in path.parents)
     }
-    files = {*root.rglob("*.py"), *(path for package in packages - {root} for path in package.rglob("*"))}
+    files = {*root.rglob("*.py"), *(path for package in packages - {root} for path in _visible(package))}
     # an editor's lock is no file
     return sorted(path for path in files if path.is_file() and path.suffix != ".pyc")
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """What is below it but hidden files and folders, such as .git, which change with no document."""
+    for path in folder.rglob("*"):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
 
 
 class _NoSamples:

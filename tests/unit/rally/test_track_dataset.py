@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -101,6 +102,23 @@ def test_a_dataset_is_another_when_code_beside_the_track_that_it_imports_is_anot
     shapes.append(shape(tmp_path / "places", cfg))
     assert len(set(shapes)) == 4
     assert shapes[-1] == shapes[-2] == shapes[-3]
+
+
+def test_hidden_files_and_packages_elsewhere_are_no_code_of_a_track(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    for name, folder in (("places.sources", "places/sources"), ("places.far", "elsewhere/far")):
+        (tmp_path / folder).mkdir(parents=True)
+        package = ModuleType(name)
+        package.__path__ = [str(tmp_path / folder)]
+        monkeypatch.setitem(sys.modules, name, package)
+    user_tracks.places(tmp_path / "places")
+    before = shape(tmp_path / "places", cfg)
+    (tmp_path / "places" / "sources" / ".git").mkdir()
+    for path in ("places/sources/.git/index", "elsewhere/far/words.json"):
+        (tmp_path / path).write_text("later")
+    assert shape(tmp_path / "places", cfg) == before
 
 
 def test_a_dataset_is_another_when_other_tasks_run_beside_one_another(tmp_path: Path) -> None:
