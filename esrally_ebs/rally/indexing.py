@@ -4,6 +4,7 @@ import asyncio
 import copy
 import hashlib
 import logging
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,11 @@ LOG = logging.getLogger(__name__)
 
 _BULK = {"bulk-size": 5000, "include-in-reporting": False}
 _BULK_BYTES = 8 * MIB  # of a request at most: a node of 512 MiB refuses requests of 51 MiB at once
+# What a node without the module says of a path, a field, a setting, an analyzer, a pipeline or a script.
+_NEEDS_MODULE = re.compile(
+    r" for uri \[|No handler for type|plugins are installed|failed to find \w+ under name|Unknown \w+ type"
+    r"|No processor type exists|lang not supported"
+)
 _BULK_CLIENTS = 2  # as many as keep two cores busy together with Elasticsearch's own threads
 
 
@@ -145,7 +151,7 @@ class TrackIndexing:
                 raise KeyboardInterrupt from error
             text = " ".join(str(error).split()).rstrip(".")[:400]
             way = "or see Rally's log"
-            if " for uri [" in text:  # that the node does not know
+            if _NEEDS_MODULE.search(text):
                 way = "or set ES_IMAGE to an image that has the module (the one that set-up builds has none)"
             raise SetupError(f"{what} of {self.label}: {text}; mend the track, {way}") from error
 

@@ -394,8 +394,20 @@ def test_a_task_that_fails_is_one_line_with_the_track(tmp_path: Path) -> None:
     assert vars(runner)["__RUNNERS"] == {}
 
 
-def test_what_the_node_has_no_module_for_says_how_to_have_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "why",  # of 8.8.2 without modules
+    [
+        "Incorrect HTTP method for uri [/_data_stream/s] and method [PUT], allowed: [POST]",
+        "no handler found for uri [/_ilm/policy/x] and method [PUT]",
+        "Failed to parse mapping: No handler for type [scaled_float] declared on field [f]",
+        "unknown setting [index.lifecycle.name] please check that any required plugins are installed, or",
+        "Custom Analyzer [z] failed to find filter under name [asciifolding]",
+        "Unknown analyzer type [english] for [z]",
+        "No processor type exists with name [set]",
+        "failed to create query: script_lang not supported [painless]",
+    ],
+)
+def test_what_the_node_has_no_module_for_says_how_to_have_one(tmp_path: Path, why: str) -> None:
     source = tasks_of(configuration(tmp_path, pipeline="from-sources"), tmp_path, {"operation": SEARCH})
-    refused = "Cannot run task [s]: Incorrect HTTP method for uri [/_data_stream/s] and method [PUT]"
     with pytest.raises(SetupError, match="mend the track, or set ES_IMAGE to"), source._one_line("indexing"):
-        raise exceptions.RallyError(refused)
+        raise exceptions.RallyError(f"Cannot run task [s]: {why}")
