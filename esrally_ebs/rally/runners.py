@@ -27,7 +27,7 @@ from esrally_ebs.rally.coordinator_client import Connection, CoordinatorClient
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
 from esrally_ebs.rally.request_source import BLOCK, DETAILS
-from esrally_ebs.rally.schedule import BRING_BACK, FIO, NAMES_INDEX, OF_A_DOCUMENT, START, names_index
+from esrally_ebs.rally.schedule import BRING_BACK, FIO, NAMES_INDEX, START, names_index
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.hosts import hosts_of
 from esrally_ebs.session.keeper import read_page, root_steps
@@ -403,8 +403,7 @@ def _routed(params: dict[str, Any], preference: str) -> dict[str, Any]:
             return {**params, key: [_routed(part, preference) for part in params[key]]}
     path, has_query, query = str(params.get("path", "")).partition("?")
     asks = "index" in params and params.get("operation-type") != "field-caps"  # which knows no preference
-    takes_one = asks or _TAKES_PREFERENCE.search(path) or OF_A_DOCUMENT.search(path)
-    if "with-point-in-time-from" in params or not takes_one:
+    if "with-point-in-time-from" in params or not (asks or _TAKES_PREFERENCE.search(path)):
         return params
     own = parse_qsl(query, keep_blank_values=True) if has_query else params.get("request-params")
     given = dict(own or {})
@@ -437,7 +436,9 @@ def _record_fault(error: EbsError, arm: str) -> None:
     folder.note("fault", arm=arm, text=str(error), exit_code=error.exit_code)
 
 
-_TAKES_PREFERENCE = re.compile(r"/_(search|count)$")  # the path of a raw request
+_TAKES_PREFERENCE = re.compile(
+    r"/_((search|count|termvectors)$|(doc|source|explain|termvectors)/)"
+)  # the path of a raw request
 _SHARDS = re.compile(r"_shards:[^|]*")  # of a preference
 _BETWEEN: dict[Work, Callable[[Context, Arm, Block], None]] = {
     Work.FIO: _fio_baseline,

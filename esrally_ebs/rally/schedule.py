@@ -37,9 +37,10 @@ SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "esql-profile", "field-caps")
 _WRITE = "bulk"
 # of raw requests
 _READING = re.compile(
-    r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval)\b"
+    r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval"
+    r"|explain|termvectors)\b"
 )
-OF_A_DOCUMENT = re.compile(r"/_(doc|source|explain|termvectors)/")  # by its id; reads with GET alone
+_OF_A_DOCUMENT = re.compile(r"/_(doc|source)/")  # by its id; reads with GET alone
 # parameters that say what is asked
 _QUERY = ("body", "query", "queries", "requests", "request-params", "path", "pages", "results-per-page")
 FIO = "fio-baseline"
@@ -90,7 +91,7 @@ def _asks(kind: Any, params: Mapping[str, Any]) -> bool | None:
         return False
     method, path = str(params.get("method", "GET")).upper(), str(params.get("path"))
     asks = (method in ("GET", "POST") and _READING.search(path)) or (
-        method == "GET" and OF_A_DOCUMENT.search(path)
+        method == "GET" and _OF_A_DOCUMENT.search(path)
     )
     return True if kind in SEARCH_TYPES or (kind == "raw-request" and asks) else None
 

@@ -183,6 +183,7 @@ def test_an_error_in_a_tracks_own_code_is_one_line(
         ({"operation-type": "raw-request", "path": "/i/_field_caps?fields=*"}, True),
         ({"operation-type": "raw-request", "path": "/i/_mvt/place/3/4/2", "method": "POST"}, True),
         ({"operation-type": "raw-request", "path": "/i/_terms_enum", "method": "POST"}, True),
+        ({"operation-type": "raw-request", "path": "/i/_explain/1", "method": "POST"}, True),
         ({"operation-type": "raw-request", "path": "/i/_doc/1"}, True),
         ({"operation-type": "raw-request", "path": "/i/_doc/1", "method": "POST"}, False),
         ({"operation-type": "raw-request", "path": "/i/_forcemerge"}, False),
