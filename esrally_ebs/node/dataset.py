@@ -27,7 +27,7 @@ from esrally_ebs.volumes.emulated import control
 
 _NAME = "dataset"  # of what builds it
 RECORD = "dataset.json"
-_FORMAT = 2
+_FORMAT = 3
 _TIMEOUT_S = 300.0
 _MERGES_S = 3600.0  # of the largest segments, of a hundred gigabytes in some tracks
 _POLL_S = 0.2
