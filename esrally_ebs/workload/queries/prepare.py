@@ -18,7 +18,7 @@ import orjson
 
 from esrally_ebs.workload.queries.dsl import PATHS_OF_ALL, Json, Walk
 from esrally_ebs.workload.queries.search import LoggedSearch, Reason, format_time
-from esrally_ebs.workload.queries.shapes import LIMIT, Shape, Shapes, Templates, is_object
+from esrally_ebs.workload.queries.shapes import LIMIT, OF_DATES, Shape, Shapes, Templates, is_object
 
 _FORMAT: Final = "strict_date_optional_time"
 _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
@@ -34,7 +34,6 @@ _LUCENE_SIDE: Final = re.compile(rf'(?<=[:(\s])([<>])(=?)("?)({_LUCENE_MATHS})\3
 _KQL_SIDE: Final = re.compile(rf'([<>]=?\s*)("?){_MATHS}\2(?=[\s()}}]|\Z)')
 _BOUNDS: Final = frozenset(("gt", "gte", "lt", "lte", "from", "to", "min", "max", "origin", "missing"))
 _NESTED_BOUNDS: Final = frozenset(("extended_bounds", "hard_bounds", "ranges"))
-_WITH_FORMAT: Final = frozenset(("date_histogram", "date_range", "range"))  # of dates
 
 _NO_DATES: Final = frozenset(("fuzzy", "prefix", "wildcard"))
 _DECAYS: Final = frozenset(("exp", "gauss", "linear"))
@@ -87,7 +86,7 @@ class Freezer(Walk):
         if isinstance(options.get("format"), str):
             return {**walked, "format": f"{options['format']}||{_FORMAT}"}
         others = [str(before) for before, after in bounds if before == after and before is not None]
-        if where in _WITH_FORMAT and all(map(_MILLISECONDS.fullmatch, others)):
+        if where in OF_DATES and all(map(_MILLISECONDS.fullmatch, others)):
             # the mapping's format need not take the anchor
             return {**walked, "format": f"{_FORMAT}||epoch_millis" if others else _FORMAT}
         return walked

@@ -48,7 +48,7 @@ _RUN: Final = re.compile(
 _ANY_STRING: Final = re.compile(_STRING)
 _PAINLESS: Final = (None, "painless", "expression")
 _LITERAL: Final = "?"
-_DATES: Final = ("date_histogram", "date_range", "range")  # whose bounds may be fixed
+OF_DATES: Final = ("date_histogram", "date_range", "range")  # whose bounds may be fixed, and given a format
 _SEARCHES: Final = ("knn", "suggest")  # parts of a body that search as queries do
 MAX_TEMPLATES: Final = 2_000  # what more shapes there are is one template, OTHER
 OTHER: Final = "other"
@@ -137,7 +137,7 @@ class _Shaper(Walk):
 
     def options(self, options: dict[str, Any], where: str, *, walked: dict[str, Any]) -> dict[str, Any]:
         # how dates are written is no more than they are; fixing them may have added it
-        return {key: value for key, value in walked.items() if where not in _DATES or key != "format"}
+        return {key: value for key, value in walked.items() if where not in OF_DATES or key != "format"}
 
     def named(self, parts: dict[str, Any]) -> dict[str, Any]:
         shapes = sorted(parts.values(), key=lambda one: orjson.dumps(one, option=orjson.OPT_SORT_KEYS))
