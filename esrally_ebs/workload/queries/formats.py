@@ -155,10 +155,10 @@ def _slow_log(fields: Fields) -> Entry:
         return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, text_of(fields.get("id")))
     fields = flat(fields)
     logger = fields.get("log.logger", "")
-    if _SLOW_8.message not in fields and _SLOW_8.source in fields:
-        fields = _before_ingest(fields)
     if not logger.startswith("index.search.slowlog"):
         return _EVENT if logger.startswith("index.") else _no_search(fields)  # the slow log of indexing
+    if _SLOW_8.message not in fields:
+        fields = _before_ingest(fields)
     request = text_of(fields.get("trace.id")) or text_of(fields.get(_SLOW_8.id))
     return _shard_line(fields, _SLOW_8, fields["@timestamp"], _phase(logger), request)
 

@@ -65,3 +65,11 @@ def test_documents_that_shippers_made_of_log_lines_are_read(
     (request,) = requests(tmp_path / "out")
     assert (request["path"], request["body"]) == ("/logs/_search", {"size": 1})
     assert (request["params"], request["took_ms"], request["hits"]) == (params, took_ms, hits)
+
+
+def test_a_document_of_the_slow_log_of_indexing_is_no_search(tmp_path: Path) -> None:
+    indexing = {**_INGESTED_SLOW, "log": {"logger": "index.indexing.slowlog.index"}}
+    indexing["elasticsearch"] = {"index": {"name": "logs"}, "slowlog": {"source": "{}"}}  # it names no shard
+    log = write(tmp_path / "log", json.dumps(_INGESTED_SLOW), json.dumps(indexing))
+    import_logs([log], tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "excluded.json").read_text())["excluded"] == {"no search": 1}
