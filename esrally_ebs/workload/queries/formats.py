@@ -154,9 +154,10 @@ def _slow_log(fields: Fields) -> Entry:
         phase = _phase(text_of(fields.get("component")))
         return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, text_of(fields.get("id")))
     fields = flat(fields)
-    logger = fields.get("log.logger", "")
-    if not logger.startswith("index.search.slowlog"):
-        return _EVENT if logger.startswith("index.") else _no_search(fields)  # the slow log of indexing
+    logger = fields.get("log.logger") or fields.get("elasticsearch.component", "")  # of version 7, ingested
+    if not logger.startswith(("index.search.slowlog", "i.s.s.")):
+        is_indexing = logger.startswith(("index.", "i.i.s."))
+        return _EVENT if is_indexing else _no_search(fields)
     if _SLOW_8.message not in fields:
         fields = _before_ingest(fields)
     request = text_of(fields.get("trace.id")) or text_of(fields.get(_SLOW_8.id))

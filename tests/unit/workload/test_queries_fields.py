@@ -26,7 +26,7 @@ def test_long_texts_are_not_kept(parse: Callable[[str], object]) -> None:
     assert kept < 1_000_000
 
 
-_INGESTED_SLOW = {
+_INGESTED_SLOW: dict[str, Any] = {
     "@timestamp": "2026-01-02T10:00:00.007Z",
     "elasticsearch": {
         "index": {"name": "logs"},
@@ -44,6 +44,11 @@ _INGESTED_SLOW = {
     "log": {"level": "WARN", "logger": "index.search.slowlog.query"},
     "message": "[logs][0]",
 }
+_INGESTED_SLOW_7 = {
+    **_INGESTED_SLOW,
+    "elasticsearch": {**_INGESTED_SLOW["elasticsearch"], "component": "i.s.s.query"},
+    "log": {"level": "WARN"},
+}
 _INGESTED_AUDIT = {
     "@timestamp": "2026-01-02T10:00:00.007Z",
     "elasticsearch": {"audit": {"layer": "rest", "opaque_id": "me"}},
@@ -55,8 +60,12 @@ _INGESTED_AUDIT = {
 
 @pytest.mark.parametrize(
     ("document", "params", "took_ms", "hits"),
-    [(_INGESTED_SLOW, {}, 1507.0, 4), (_INGESTED_AUDIT, {"routing": "a/b"}, None, None)],
-    ids=["slow log", "audit log"],
+    [
+        (_INGESTED_SLOW, {}, 1507.0, 4),
+        (_INGESTED_SLOW_7, {}, 1507.0, 4),
+        (_INGESTED_AUDIT, {"routing": "a/b"}, None, None),
+    ],
+    ids=["slow log", "slow log of version 7", "audit log"],
 )
 def test_documents_that_shippers_made_of_log_lines_are_read(
     document: dict[str, Any], params: dict[str, str], took_ms: float | None, hits: int | None, tmp_path: Path
