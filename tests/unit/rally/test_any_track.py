@@ -308,6 +308,18 @@ def test_a_log_with_fewer_requests_than_rounds_is_refused_before_anything_starts
         pack.on_after_load_track(track)
 
 
+@pytest.mark.usefixtures("no_runners", "rally")
+def test_telemetry_that_rally_is_asked_for_is_regarded_when_nodes_are_chosen(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "telemetry", "devices", ["disk-usage-stats"])
+    track = written(cfg, tmp_path / "mine", schedule=[{"operation": {**SEARCH, "index": "a"}}])
+    cfg.add(config.Scope.benchmark, "track", "params", {"set": {"design.nodes": "one"}})
+    pack = processor.Pack()
+    loader.TrackProcessorRegistry(cfg).register_track_processor(pack)
+    with pytest.raises(PlanError, match=r"^--telemetry disk-usage-stats: asks for indices by name"):
+        pack.on_after_load_track(track)
+
+
 @pytest.mark.parametrize(
     ("names", "line"),
     [
