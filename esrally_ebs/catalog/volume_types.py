@@ -69,8 +69,8 @@ def efs_limits(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
     base = max(constants["base_least_mib"], constants["base_mib_per_tib"] * size_tib) * MIB
     if mode == "provisioned":
         bought = _efs_provisioned(spec, constants["provisioned_mib"], write_gib)
-        permitted = max(bought, min(base, write_gib * GIB))  # what is stored gives so much anyway
-        return (*both, _metered("throughput", permitted, seconds, read_weight))
+        if bought >= min(base, write_gib * GIB):  # else it bursts, as if none were bought
+            return (*both, _metered("throughput", bought, seconds, read_weight))
     burst = max(constants["burst_least_mib"], constants["burst_mib_per_tib"] * size_tib) * MIB
     credits_bytes = constants["credits_tib"] * max(1.0, size_tib) * 1024 * GIB
     return (

@@ -178,8 +178,10 @@ def test_efs_provisioned_is_what_was_bought_up_to_what_is_sold() -> None:
 
     assert mib_per_s(bought(100), MIB, write=True) == pytest.approx(100)
     assert mib_per_s(bought(100), MIB) == pytest.approx(300)
-    stored = replace(bought(100), size_bytes=5 * 1024 * GIB)  # 50 MiB/s for each TiB, without buying any
-    assert mib_per_s(stored, MIB, write=True) == pytest.approx(250)
+    for mib, rate, emptied in ((100, 400, 200), (199, 400, 200), (200, 200, 200)):
+        stored = replace(bought(mib), size_bytes=4 * 1024 * GIB)  # its data give 200, and bursts of 400
+        assert mib_per_s(stored, MIB, write=True) == pytest.approx(rate)
+        assert mib_per_s(stored, MIB, write=True, credits=0.0) == pytest.approx(emptied)
     assert mib_per_s(bought(3414), MIB, write=True) == pytest.approx(500)  # the client's
     for refused, most in ((bought(3415), "3,414"), (bought(1025, date="2021-06"), "1,024")):
         with pytest.raises(PlanError, match=f"MiB/s is outside 1 to {most} MiB/s; change throughput"):
