@@ -22,8 +22,9 @@ MAX_CROSSING, MIN_WITHIN = 0.05, 0.5
 MAX_AROUND = 0.1
 # Where at least so many requests one after the other have no I/O, nearly all before and after them must not.
 MIN_HOLE, MOST_HAVE = 8, 0.9
-# By the right clock nearly all reads are of requests of a log, by one that is off more than a few are not.
-_FITS, _OFF, _FEW, _MOST_OFF_MS, _ENOUGH = 0.95, 0.05, 8, 20, 100_000
+# By the right clock of a log as many reads are of its requests as by one that is a little off, but for some.
+_MIN_FIT, _MAX_WORSE, _MAX_WORSE_READS = 0.95, 0.05, 8
+_MAX_SHIFT_MS, _MAX_SHIFTED_READS = 20, 100_000
 # While requests of a log are served reads come so many times as often, unless that is most of the time.
 MIN_DENSER, MOSTLY = 3, 0.7
 # What a volume that is none of ours takes more or less than its type, as a share; else it is of another type.
@@ -394,15 +395,16 @@ def _require_same_clock(
 
 
 def _fit_shifted(at_s: Column, edges_s: tuple[Column, Column]) -> bool:
-    """Whether nearly all reads would come between these edges by a clock that is some milliseconds off."""
+    """Whether nearly all reads come between these edges by a clock that is a little off, and fewer now."""
     during = at_s[(at_s >= edges_s[0][0] - 1.0) & (at_s <= edges_s[1][-1] + 1.0)]
-    during = during[:: 1 + len(during) // _ENOUGH]
+    during = during[:: 1 + len(during) // _MAX_SHIFTED_READS]
     counts = []
-    for shift_s in np.arange(-_MOST_OFF_MS, _MOST_OFF_MS + 1) * 1e-3:
+    for shift_s in np.arange(-_MAX_SHIFT_MS, _MAX_SHIFT_MS + 1) * 1e-3:
         before, until = (np.searchsorted(during, side_s - shift_s) for side_s in edges_s)
         counts.append(int(np.sum(until - before)))
     most = max(counts)
-    return most >= _FITS * len(during) and most - counts[_MOST_OFF_MS] > max(_OFF * most, _FEW)
+    worse = most - counts[_MAX_SHIFT_MS]  # by the clock as it is
+    return most >= _MIN_FIT * len(during) and worse > max(_MAX_WORSE * most, _MAX_WORSE_READS)
 
 
 def _crossing(reads: pa.Table, edges_s: tuple[Column, Column], *, closely: bool) -> float:
