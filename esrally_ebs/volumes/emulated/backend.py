@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -119,12 +119,12 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
     PlanError when the type does not allow the spec, SetupError when the machine cannot; nothing is left
     behind then.
     """
-    model_for(spec)  # refuses what the type does not allow, before anything is made
+    model = model_for(spec)  # refuses what the type does not allow, before anything is made
     _check_machine()
     directory = directory.resolve()
     if spec.stripes > 1 and spec.striped_by != "device":
         return _attach_striped(spec, directory, backing)
-    device, fresh = _attach_device(spec, directory, directory.parent, backing)
+    device, fresh = _attach_device(spec, model, directory, directory.parent, backing)
     try:
         return _mount(spec, directory, device, fresh=fresh)
     except BaseException:
@@ -133,10 +133,9 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
 
 
 def _attach_device(
-    spec: VolumeSpec, directory: Path, session: Path, backing: Path | None
+    spec: VolumeSpec, model: Model, directory: Path, session: Path, backing: Path | None
 ) -> tuple[Path, bool]:
     """Daemon and loop device; the device, and whether it is empty."""
-    model = model_for(spec)
     image = backing or _default_image(directory)
     fresh = backing is None or not image.exists()
     created = (image,) if fresh else ()
@@ -162,15 +161,22 @@ def _attach_striped(spec: VolumeSpec, directory: Path, backing: Path | None) -> 
     write_record(directory, Record(backend="emulated", name=spec.name, type=spec.type))
     try:
         devices = []
-        for number in range(1, spec.stripes + 1):
-            one = replace(spec, name=f"{spec.name}-{number}", stripes=1)
-            device, _ = _attach_device(one, directory / str(number), directory.parent, None)
+        for number, (one, model) in enumerate(members_of(spec), 1):
+            device, _ = _attach_device(one, model, directory / str(number), directory.parent, None)
             calibrate(directory / str(number) / control.SOCKET_NAME, device)
             devices.append(device)
         return _mount_striped(spec, directory, devices)
     except BaseException:
         detach(directory)
         raise
+
+
+def members_of(spec: VolumeSpec) -> Iterator[tuple[VolumeSpec, Model]]:
+    """The volumes that the kernel stripes, each with its share of what they have together."""
+    model = replace(model_for(spec), stripes=1, chunk_bytes=0)
+    for number in range(1, spec.stripes + 1):
+        name = f"{spec.name}-{number}"
+        yield replace(spec, name=name, stripes=1), replace(model, name=name)
 
 
 def _describe(spec: VolumeSpec, point: Path, directory: Path, place: Path) -> Volume:

@@ -51,6 +51,15 @@ def test_the_type_and_a_mount_decide_the_backend(spec: VolumeSpec, backend: str)
     assert spec.backend == backend
 
 
+def test_volumes_that_the_kernel_stripes_share_what_is_known_of_their_instance() -> None:
+    """Each of eight devices was one of its own, with the 3.3 million IOPS of all disks of the instance."""
+    spec = _spec("instance-store", instance="i3.16xlarge", stripes=8, striped_by="btrfs")
+    members = list(emulated_backend.members_of(spec))
+    assert [one.name for one, _ in members] == [model.name for _, model in members]
+    assert {(one.stripes, model.stripes) for one, model in members} == {(1, 1)}
+    assert sum(model.limits[0].rate for _, model in members) == pytest.approx(3_300_000)
+
+
 def test_a_package_can_add_a_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plug-in is used by the commands as any other backend, and found again from the directory alone."""
     module = ModuleType("ramdisks")
