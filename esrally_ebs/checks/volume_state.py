@@ -105,10 +105,7 @@ class _Load:
         weight = limit.reads * read + limit.writes * (1 - read)
         if limit.counts == "operations":
             return weight * operations_of(size, accounting.max_io_bytes)
-        merge_over = accounting.merge_over_bytes
-        charged = charged_bytes(
-            size, continues, accounting.max_io_bytes, -1 if merge_over is None else merge_over
-        )
+        charged = charged_bytes(size, continues, accounting.max_io_bytes, accounting.merges_over)
         return weight * max(charged, accounting.least_bytes)
 
 
