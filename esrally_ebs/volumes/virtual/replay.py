@@ -77,12 +77,12 @@ def io_s(thread: Thread, volumes: Volumes, normals: Sequence[float], event: int,
     offset = thread.offset[event]
     end = offset + thread.size[event]
     draw = event
-    took_s = 0.0
+    waited_s = took_s = 0.0
     while offset < end:
         length = length_of(volumes.devices, 0, offset, end - offset)
         normal = normals[draw % len(normals)]
-        one_s = request(volumes, 0, thread.write[event], offset, length, 0.0, normal, now_s)
-        took_s = max(took_s, one_s)
+        wait_s, one_s = request(volumes, 0, thread.write[event], offset, length, 0.0, normal, now_s, waited_s)
+        waited_s, took_s = max(waited_s, wait_s), max(took_s, one_s)
         offset += length
         draw += _PARTS_APART
     return took_s

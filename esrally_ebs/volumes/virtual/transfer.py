@@ -113,8 +113,12 @@ def request(
     saved: float,
     normal: float,
     now_s: float,
-) -> float:
-    """The seconds that one request takes: its wait, and its service time by a ``normal`` draw."""
+    beside_s: float,
+) -> tuple[float, float]:
+    """The seconds that one request waits, and those that it takes with its service time by a ``normal`` draw.
+
+    ``beside_s``: other requests of its I/O wait so long.
+    """
     devices = volumes.devices
     member = 0
     at = offset
@@ -139,10 +143,11 @@ def request(
         operations_of(length, most) - saved,
         max(charged, devices.least_bytes[device]),
         now_s,
+        beside_s,
     )
     service = 2 * device + write
     median_s = devices.base_s[service] + devices.per_byte_s[service] * length
-    return wait_s + drawn_s(median_s, devices.sigma[service], normal)
+    return wait_s, wait_s + drawn_s(median_s, devices.sigma[service], normal)
 
 
 def transfer(
@@ -153,16 +158,16 @@ def transfer(
     ``saved`` of its one operation is part of the I/O before, with which it was merged.
     """
     volumes, draws, state = sim.volumes, sim.draws, sim.state
-    took_s = 0.0
+    waited_s = took_s = 0.0
     end = offset + size
     while offset < end:
         length = length_of(volumes.devices, device, offset, end - offset)
         normal = draws.normals[state.used[0] % len(draws.normals)]
         state.used[0] += 1
-        request_s = request(volumes, device, write, offset, length, saved, normal, now_s)
+        wait_s, request_s = request(volumes, device, write, offset, length, saved, normal, now_s, waited_s)
         push(state.tag_s, state.tag, state.tag_first[device], state.tag_count[device], now_s + request_s)
         state.tag_count[device] += 1
-        took_s = max(took_s, request_s)
+        waited_s, took_s = max(waited_s, wait_s), max(took_s, request_s)
         offset += length
     return took_s
 

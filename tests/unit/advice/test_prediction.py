@@ -23,7 +23,7 @@ from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import MAX_TASK_ERROR, PERCENTILES, Predictor
 from esrally_ebs.advice.recording import Recording
 from esrally_ebs.advice.tables import build_advice
-from esrally_ebs.catalog.limits import Model
+from esrally_ebs.catalog.limits import Limit, Model
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Bound
@@ -176,6 +176,14 @@ def test_an_io_that_is_split_takes_as_long_as_the_slowest_of_its_parts(
     io_s = model.read.median_s(bytes_ // parts) * np.exp(drawn).mean()
     expected_s = (IOS + 1) * COMPUTE_S + IOS * io_s
     assert replay(thread, model).latency_s.mean() == pytest.approx(expected_s, rel=0.01)
+
+
+def test_parts_of_an_io_wait_for_their_volumes_limits_at_once() -> None:
+    model = model_for(replace(GP3, stripes=8, chunk_bytes=BLOCK))
+    slow = replace(model, limits=(Limit(name="iops", counts="operations", rate=10, capacity=10),))
+    thread = thread_of(recording(recorded()))
+    replayed = replay(thread._replace(size=np.where(thread.size, 8 * BLOCK, 0)), slow)
+    assert 0.5 < replayed.limit_s["iops"] / replayed.latency_s.sum() < 1
 
 
 def test_a_limit_makes_requests_wait_and_is_named(predictor: Predictor) -> None:

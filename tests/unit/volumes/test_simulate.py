@@ -234,6 +234,16 @@ def test_striped_volumes_serve_as_much_as_all_of_them() -> None:
     assert three[0].ios == pytest.approx(3 * one[0].ios, rel=0.05)
 
 
+@pytest.mark.parametrize(("stripes", "kib"), [(1, 1024), (2, 128)])
+def test_parts_of_an_io_that_wait_at_once_are_counted_once(stripes: int, kib: int) -> None:
+    volume = SimulatedVolume(replace(GP3, stripes=stripes, chunk_bytes=64 * KIB))
+    volume.buckets.levels[:] = [0.0] * len(volume.buckets.levels)
+    text = volume.run(job(rw="read", bs=kib * KIB, numjobs=4, size=64 * MIB), compiled=False)
+    (reads,) = parse_fio(text, "simulated")
+    waited_s = sum(json.loads(text)["limits"]["waited_s"].values())
+    assert 0.5 < waited_s / (reads.ios * reads.mean_s) < 1
+
+
 def test_an_instance_holds_back_its_volumes_together() -> None:
     # t3.small: 260.6 MB/s at most and one second saved up, for two volumes of 250 MiB/s each
     spec = replace(GP3, throughput_bytes_per_s=250 * MIB, instance="t3.small")

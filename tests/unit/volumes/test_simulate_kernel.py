@@ -79,6 +79,7 @@ def test_a_volume_without_limits_has_a_place_for_where_its_last_request_ended() 
     """Machine code checks no index: without a place it would write behind an array of nothing."""
     model = replace(model_for(VolumeSpec(name="a", type="gp3", size_bytes=MIB * 1024)), limits=())
     volumes = Volumes(buckets_of((), 0.0), devices_of([model]), Host(0, 0.0, 0.0))
-    took_s = request(volumes, 0, 0, 0, 4 * KIB, 0.0, 0.0, 0.0)
+    waited_s, took_s = request(volumes, 0, 0, 0, 4 * KIB, 0.0, 0.0, 0.0, 0.0)
+    assert waited_s == 0.0
     assert took_s == pytest.approx(model.read.median_s(4 * KIB))
     assert volumes.devices.next_offset == [4 * KIB]

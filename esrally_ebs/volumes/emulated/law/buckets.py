@@ -66,11 +66,13 @@ def charge_buckets(
     operations: float,
     charged: float,
     now: float,
+    beside: float,
 ) -> float:
     """Charge one I/O to buckets ``first`` to ``last - 1`` and to the last ``shared`` of all; fill them first.
 
     Levels may become negative. Returns the longest wait in seconds, and adds it to that bucket's
-    ``waited_s``. A bucket that the I/O takes no token from does not delay it.
+    ``waited_s``, less ``beside``: other parts of a split I/O wait so long at the same time. A bucket that
+    the I/O takes no token from does not delay it.
     """
     levels, filled_s, waited_s, taken, rates, capacities, per_operation, per_byte = buckets
     longest = 0.0
@@ -95,8 +97,8 @@ def charge_buckets(
             if wait > longest:
                 longest = wait
                 cause = i
-    if cause >= 0:
-        waited_s[cause] += longest
+    if longest > beside:
+        waited_s[cause] += longest - beside
     return longest
 
 
@@ -182,19 +184,14 @@ class Limiter:
         ``saved`` is the part of its one operation that merging with the I/O before it saves.
         """
         if self._stripes == 1:
-            return self._charge_member(0, offset, size, now, write, saved)
-        waited_s, longest = self._buckets.waited_s, 0.0
-        before = after = list(waited_s)
+            return self._charge_member(0, offset, size, now, write, saved, 0.0)
+        longest = 0.0
         for volume, start, length in pieces(offset, size, self._stripes, self._chunk):
-            waited_s[:] = before  # parts wait at the same time: the one that does so longest counts
-            wait = self._charge_member(volume, start, length, now, write, saved)
-            if wait > longest:
-                longest, after = wait, list(waited_s)
-        waited_s[:] = after
+            longest = max(longest, self._charge_member(volume, start, length, now, write, saved, longest))
         return longest
 
     def _charge_member(
-        self, volume: int, offset: int, size: int, now: float, write: bool, saved: float
+        self, volume: int, offset: int, size: int, now: float, write: bool, saved: float, beside: float
     ) -> float:
         continues = offset == self._next_offsets[volume]
         paid = self._paid_to[volume] - offset if continues else 0
@@ -211,6 +208,7 @@ class Limiter:
             operations_of(size, self._max_io) - saved,
             max(charged, self._least),
             now,
+            beside,
         )
 
     def refill(self, now: float) -> None:
