@@ -25,7 +25,8 @@ Wedderburn 1974). Where few are late, a step has few bursts or none, and its sha
 as near to the bound, and tell how latency falls off: beyond some point that of a queue does so exponentially
 (Kingman 1964). So a share is that of the requests beyond a part of the bound, times the part of those that go
 beyond all of it by an exponential fitted to them. It is fitted up to the bound alone: how late a late one is,
-a stall of the volume for instance, says nothing.
+a stall of the volume for instance, says nothing. Where queries take as long without any queue, as the step of
+one at a time shows, no exponential tells their own time from waiting, and those that are late are counted.
 
 Latency in overload never becomes stationary, and what a step measures of it depends on its length. So a step
 that runs away is ended early, and counts as one that does not hold. Pure.
@@ -58,8 +59,7 @@ _SETTLING_SHARE = 0.2  # of a step, at its start: the queue is still filling
 _OVERLOAD_FROM = 0.8  # from here on, most requests are late in a step that runs away
 _CLOSE_FACTOR = 1.25  # good and bad this close to one another: measure from here on
 _TAIL_FROM = 0.4  # of the bound: from here on, latency is taken to fall off exponentially
-_TAIL_STARTS = np.linspace(_TAIL_FROM, 1.0, 25)  # or later, where queries take so long alone
-_ALONE_FACTOR = 3  # times what is allowed: so many may take longer alone than where a tail begins
+_ALONE_FACTOR = 3  # times what is allowed: where more queries take as long alone, late ones are counted
 _LATE_FACTOR = 3  # times what is allowed: more than chance in a probe
 _LATE_ERRORS = 4.5  # standard errors of independent requests: the same where many may be late
 _LATE_BY_CHANCE = 3  # so many late requests may be chance in a probe
@@ -106,7 +106,7 @@ class StepResult:
     share: float = math.nan  # that is late, by the fall of latency towards the bound; nan: ``late`` says it
     mean_s: float = math.nan  # of the service times
     quantile_s: float = math.nan  # latency at the bound's percentile
-    tail_s: float = math.nan  # from here on, latency falls off by waiting alone
+    tail_s: float = math.nan  # from here on, latency is taken to fall off; the bound: late ones are counted
 
 
 def observe(
@@ -143,13 +143,11 @@ def observe(
 
 
 def _tail_from(alone_s: Floats, bound: Bound) -> float:
-    """From where on what is seen near the bound is waiting, and not what queries take by themselves."""
-    starts_s = _TAIL_STARTS * bound.seconds
-    starts_s = starts_s[[np.mean(alone_s > start_s) <= _ALONE_FACTOR * bound.allowed for start_s in starts_s]]
-    if not len(starts_s):
-        return bound.seconds
-    shares = np.array([_share_beyond(alone_s, bound.seconds, start_s) for start_s in starts_s])
-    return float(starts_s[(shares <= max(_SHARE_LIMITS[0] * bound.allowed, shares.min())).argmax()])
+    """From where on latency falls off by waiting: beyond the bound, where queries alone come near it."""
+    start_s = _TAIL_FROM * bound.seconds
+    is_rare = np.mean(alone_s > start_s) <= _ALONE_FACTOR * bound.allowed
+    most = max(_SHARE_LIMITS[0] * bound.allowed, float(np.mean(alone_s > bound.seconds)))
+    return start_s if is_rare and _share_beyond(alone_s, bound.seconds, start_s) <= most else bound.seconds
 
 
 def _share_beyond(latency_s: Floats, bound_s: float, start_s: float) -> float:

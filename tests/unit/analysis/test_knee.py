@@ -73,11 +73,15 @@ def test_what_queries_take_by_themselves_is_no_tail_of_a_queue() -> None:
 @pytest.mark.parametrize(
     ("alone_s", "share"),
     [
-        ([0.005] * 96 + [0.012] * 4, 0.75 * math.exp(-8 * 2 / 17)),  # begins at 12 ms, above which is none
-        ([0.019] * 96 + [math.inf] * 4, 0.25),  # begins at the bound: what is beyond it is counted
+        ([0.005] * 97 + [0.009] * 3, 0.75 * math.exp(-12 * 2 / 29)),
+        ([0.005] * 96 + [0.012] * 4, 0.25),  # counted
+        ([0.005] * 98 + [0.018] * 2, 0.25),  # few, and near the bound
+        ([0.019] * 96 + [math.inf] * 4, 0.25),
     ],
 )
-def test_a_tail_begins_where_queries_alone_seldom_are(alone_s: list[float], share: float) -> None:
+def test_late_ones_are_counted_where_queries_alone_come_near_the_bound(
+    alone_s: list[float], share: float
+) -> None:
     times, first = np.array(alone_s), NextStep(purpose=Purpose.ALONE, rate=0.0, seconds=8.0)
     alone = observe(first, np.arange(100.0), times, times, P99)
     latency = np.array([0.001, 0.0165, 0.0165, 0.5])
