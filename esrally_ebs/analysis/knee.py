@@ -55,7 +55,7 @@ EVENT = "step"  # says what a round was on an arm
 PROBE_S = 8.0  # a step that only looks for the order of magnitude
 _ORDER_S = 75.0  # an arm's time for these, and for the seconds before each step
 MAX_RATE = 4000.0  # queries per second; a load generator in Python makes no more
-_SETTLING_SHARE = 0.2  # of a step, at its start: the queue is still filling
+_SETTLING_SHARE = 0.2  # of a step, at its start: the queue is still filling, and a new node slow
 _OVERLOAD_FROM = 0.8  # from here on, most requests are late in a step that runs away
 _CLOSE_FACTOR = 1.25  # good and bad this close to one another: measure from here on
 _TAIL_FROM = 0.4  # of the bound: from here on, latency is taken to fall off exponentially
@@ -125,10 +125,11 @@ def observe(
         return StepResult(purpose=step.purpose, rate=step.rate, requests=0, late=0, ran_away=step.rate > 0)
     span_s = float(np.ptp(due_s))
     into = (due_s - due_s.min()) / span_s if span_s else np.ones(len(due_s))  # of one moment all count
-    counts = into >= (_SETTLING_SHARE if step.rate else 0.0)
+    settled = into >= _SETTLING_SHARE
+    counts = settled | (not step.rate)
     late = latency_s > bound.seconds
     tail_s = alone.tail_s if alone and alone.requests else _TAIL_FROM * bound.seconds
-    tail_s = tail_s if step.rate else _tail_from(latency_s, bound)
+    tail_s = tail_s if step.rate else _tail_from(latency_s[settled], bound)
     return StepResult(
         purpose=step.purpose,
         rate=step.rate,

@@ -73,7 +73,8 @@ def test_what_queries_take_by_themselves_is_no_tail_of_a_queue() -> None:
 @pytest.mark.parametrize(
     ("alone_s", "share"),
     [
-        ([0.005] * 97 + [0.009] * 3, 0.75 * math.exp(-12 * 2 / 29)),
+        ([0.005] * 98 + [0.009] * 2, 0.75 * math.exp(-12 * 2 / 29)),
+        ([0.018] * 19 + [0.005] * 81, 0.75 * math.exp(-12 * 2 / 29)),  # only as the node has just started
         ([0.005] * 96 + [0.012] * 4, 0.25),  # counted
         ([0.005] * 98 + [0.018] * 2, 0.25),  # few, and near the bound
         ([0.019] * 96 + [math.inf] * 4, 0.25),
