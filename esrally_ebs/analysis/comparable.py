@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from esrally_ebs.analysis.knee import steps_of
 from esrally_ebs.analysis.profile import (
     FIO,
+    KIND,
     Profile,
     Profiles,
     arm_profiles,
@@ -77,7 +78,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
         _times(session.samples),
         _cold(session, measured),
         _clients(session, measured),
-        _reach(session, {key: by_round for key, by_round in profiles.items() if key[0] not in unread}),
+        _reach(session, unread) if profiles else None,
         _unread(unread),
         _lateness(session),
     ]
@@ -327,7 +328,7 @@ def _clients(session: Session, measured: pa.Table) -> Check | None:
     )
 
 
-def _reach(session: Session, profiles: Profiles) -> Check | None:
+def _reach(session: Session, unread: Sequence[str]) -> Check | None:
     """What cold requests read must come from the arm's device, and there from the last device below it; and
     take as long as reads that pass by the page cache.
 
@@ -336,9 +337,12 @@ def _reach(session: Session, profiles: Profiles) -> Check | None:
     """
     direct = _direct_reads(session)
     reads, wrong = [], []
-    for arm, profile in arm_profiles(_counted(profiles, "device.read_bytes"), session.arm_names):
-        reads.append(_what_was_read(arm, profile))
-        wrong += _cached(arm, profile, direct.get(arm))
+    observed = _observed(session, "device.read_bytes")
+    profiles = {key: by_round for key, by_round in observed.items() if key[0] not in unread}
+    for arm, profile in arm_profiles(profiles, session.arm_names):
+        if "device.read_bytes" in profile.grown:
+            reads.append(_what_was_read(arm, profile))
+            wrong += _cached(arm, profile, direct.get(arm))
     if not reads:
         return None
     value = "; ".join(reads)
@@ -427,7 +431,6 @@ def _lateness(session: Session) -> Check | None:
     """
     profiles = _of_requests(session) or _free_jobs(session)
     late, noticed = {}, {}
-    profiles = _counted(profiles, "device.reads", "emulator.reads")
     for arm, profile in arm_profiles(profiles, session.arm_names):
         if (share := profile.late) is not None:
             late[arm] = share
@@ -453,19 +456,17 @@ def _lateness(session: Session) -> Check | None:
     )
 
 
-def _counted(profiles: Profiles, *counters: str) -> Profiles:
-    """Without the blocks that lack one of these: else a request whose counters could not be read would have
-    the check of its arm say nothing.
+def _observed(session: Session, counter: str, kind: str = KIND) -> Profiles:
+    """Without the requests that lack this counter, where others have it: else one whose counters could not be
+    read would have the check of its arm say nothing.
     """
-    return {
-        key: {round_: own for round_, own in by_round.items() if own.grown.keys() >= set(counters)}
-        for key, by_round in profiles.items()
-    }
+    windows = read_windows(session.events, kind)[0]
+    return profiles_of([window for window in windows if counter in window.grown] or windows)
 
 
 def _of_requests(session: Session) -> Profiles:
     """Those of all requests; of a search for the knee without steps that ran away, which busy the machine."""
-    profiles = profiles_of(read_windows(session.events)[0])
+    profiles = _observed(session, "emulator.reads")
     if session.plan.design.knee is None:
         return profiles
     steps = steps_of(session)
@@ -486,7 +487,7 @@ def _free_jobs(session: Session) -> Profiles:
     With enough I/Os in flight a limit alone decides how long they take: what one waits longer on its way to
     the emulator, it waits less there.
     """
-    jobs = profiles_of(read_windows(session.events, FIO)[0])
+    jobs = _observed(session, "emulator.reads", FIO)
     return {
         key: {pass_: job for pass_, job in passes.items() if sum(job.held_back.values()) < _HELD_BACK}
         for key, passes in jobs.items()
