@@ -193,7 +193,7 @@ class Profile:
     @property
     def held_back(self) -> Mapping[str, float]:
         """By limit: the share of the I/Os' time that was waiting (emulated), or of the requests' time."""
-        # several volumes of an arm are added up, though they may have asked for more at the same time
+        # nodes of a cluster are added up, though they may have asked for more at the same time
         shares = {limit: min(1.0, s / self.seconds) for limit, s in self.exceeded_s.items() if self.seconds}
         io_s = self.io_s
         if io_s:

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 from esrally_ebs.aws.ebs_statistics import Bin, LogPage, StatisticsReader
 from esrally_ebs.aws.identity import identify
@@ -169,7 +170,8 @@ class EbsStatistics:
     """Growth of all counters and of those bins that grew, and the queue of this moment.
 
     Several volumes of one arm are added up. ``ebs.exceeded_s.<limit>`` alone does not tell growth: it is the
-    time since the volume was attached for which more was asked than it, or its instance, lets through.
+    time since the volume was attached for which more was asked than it, or its instance, lets through; of
+    striped ones the mean, as they are asked, and their instance counts, at the same time.
     """
 
     def __init__(self, readers: Sequence[Callable[[], LogPage]]) -> None:
@@ -185,7 +187,7 @@ class EbsStatistics:
         queue = sum(page.counters["volume_queue_length"] for page in now)
         values = [Value("ebs.queue_length", queue, "")]
         for limit, counter in EXCEEDED.items():
-            exceeded_us = sum(page.counters[counter] for page in now)
+            exceeded_us = fmean(page.counters[counter] for page in now)
             values.append(Value(f"ebs.exceeded_s.{limit}", exceeded_us / 1e6, "s"))
         if before is not None:
             values += _growth(before, now)

@@ -130,6 +130,12 @@ def test_counters_and_bins_are_told_as_they_grew_and_the_queue_as_it_is() -> Non
     assert {name: value for name, value in second.items() if "_us." in name} == {"ebs.reads_us.256-512": 15}
 
 
+def test_volumes_of_a_stripe_ask_for_more_than_a_limit_at_the_same_time() -> None:
+    us = [300_000, 500_000]
+    source = EbsStatistics([pages(page(ec2_instance_ebs_performance_exceeded_iops=each)) for each in us])
+    assert values(source)["ebs.exceeded_s.instance-iops"] == pytest.approx(0.4)
+
+
 def test_the_volumes_of_a_stripe_are_added_up() -> None:
     first = pages(page(), page(total_write_bytes=4096, read=(Bin(0, 256, 1),)))
     second = pages(page(), page(total_write_bytes=8192, read=(Bin(0, 256, 2),)))
