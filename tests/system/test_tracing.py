@@ -58,6 +58,9 @@ def trace(mount: Path, seconds: int, output: Path) -> list[str]:
     return [str(Path(sys.executable).with_name("esrally-ebs")), *words, "--size", "100GiB"]
 
 
+HEEDING = ("env", "--default-signal=HUP,INT")  # which nohup, and shells for what they start with &, ignore
+
+
 def fio(mount: Path, seconds: int) -> list[str]:
     job = [f"--filename={mount / 'file'}", f"--size={SIZE_MIB}m", "--rw=randread", "--bs=4k", "--direct=1"]
     job += [f"--rate_iops={IOPS}", f"--runtime={seconds}", "--time_based", "--output-format=json"]
@@ -184,9 +187,8 @@ def test_by_sudo_what_is_recorded_is_the_callers_who_reads_the_logs(
 def test_what_was_recorded_until_ctrl_c_is_kept(
     mount: Path, instances: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    recorder = subprocess.Popen(
-        trace(mount, 300, tmp_path / "out"), env=environment, stderr=subprocess.PIPE, text=True
-    )
+    words = [*HEEDING, *trace(mount, 300, tmp_path / "out")]
+    recorder = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
     await_(lambda: is_on(instances))
     subprocess.run(fio(mount, 3), check=True, capture_output=True)
     recorder.send_signal(signal.SIGINT)
@@ -206,7 +208,7 @@ def test_nothing_stays_of_a_recording_without_an_io_that_is_ended(
 
     with (
         (mount / "held").open("w"),  # so that threads, of this process, are watched
-        subprocess.Popen(trace(mount, 300, tmp_path / "out"), env=environment) as recorder,
+        subprocess.Popen([*HEEDING, *trace(mount, 300, tmp_path / "out")], env=environment) as recorder,
     ):
         try:
             await_(lambda: len(list(instances.glob("esrally-ebs-*/per_cpu"))) == 2)
