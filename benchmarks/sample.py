@@ -2,15 +2,14 @@
 
     sudo .venv/bin/python benchmarks/sample.py RESULTS [WARMUP [REQUESTS [DOCUMENTS]]]
 
-A log of five templates over the index of ``noaa-ebs`` is imported, then asked whole (``in-order``), cold, on
-two volumes by turns, and then 24 of each template's requests by ``by-template``, in a race of its own, after
-WARMUP of each: a fresh node answers more slowly for its first thousands of requests. Each race is a line of
-RESULTS; the next call goes on from there. Must: for at least 90 % of the templates (of each volume) medians
-within 5 % of the whole replay's.
+A log of five templates over the index of ``noaa-ebs`` is imported and asked whole (``in-order``), cold, on
+two volumes by turns. What requests took on the first is the log's then, which is imported again; 24 requests
+of each template are asked by ``by-template``, in a race of their own, after WARMUP of each: a fresh node
+answers more slowly for its first thousands of requests. Each race is a line of RESULTS; the next call goes on
+from there. Must: for at least 90 % of templates (of each volume) medians within 5 % of the whole replay's.
 """
 
 import json
-import math
 import os
 import random
 import statistics
@@ -50,15 +49,15 @@ def bodies(draw: random.Random) -> list[dict[str, Any]]:
     return [{"query": query} for query in (days, country, both, either, others)]
 
 
-def workload(folder: Path, requests: int) -> Path:
-    """The track of a log of so many requests, of every template alike, whose durations vary."""
+def workload(folder: Path, requests: int, took_s: Sequence[float] = ()) -> Path:
+    """The track of a log of so many requests, of every template alike; and of how long each took."""
     draw = random.Random(7)
-    log, track = folder / "queries.ndjson", folder / "workload"
+    log, track = folder / f"{len(took_s)}.ndjson", folder / f"workload-{len(took_s)}"
     with log.open("w") as file:
         for number in range(requests):
             asked = bodies(draw)
             line = {"at": number / 20, "method": "POST", "path": f"/{INDEX}/_search"}
-            took = {"took_ms": round(20 * math.exp(draw.gauss(0, 0.3)), 3)}
+            took = {"took_ms": round(took_s[number] * 1e3, 3)} if took_s else {}
             file.write(json.dumps({**line, "body": asked[number % len(asked)], **took}) + "\n")
     import_logs([log], track)
     return track
@@ -75,21 +74,27 @@ def raced(track: Path, challenge: str, race_of_plan: Mapping[str, int], **params
     return session
 
 
-def medians(name: str, templates: Sequence[str] = ()) -> dict[tuple[str, str], tuple[float, int]]:
-    """By volume and template: the median of service times (s), and of how many.
-
-    Of a whole log ``templates`` says which each request of a volume is of.
-    """
+def answered(name: str) -> dict[str, list[tuple[str, float]]]:
+    """By volume: the task of each request that was measured and how long it took (s), in their order."""
     samples = load_session(find_session(home(), name)).samples
-    times: dict[tuple[str, str], list[float]] = defaultdict(list)
     samples = samples.filter(counted(samples)).sort_by("started_s")
-    rows = samples.select(["arm", "task", "service_time_s"]).to_pylist()
-    for arm in {row["arm"] for row in rows}:
-        own = [row for row in rows if row["arm"] == arm]
-        if templates and len(own) != len(templates):
-            raise SystemExit(f"{arm}: {len(own)} of {len(templates)} requests were answered")
-        for row, template in zip(own, templates or [row["task"] for row in own], strict=True):
-            times[arm, template].append(row["service_time_s"])
+    of_arms: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for row in samples.select(["arm", "task", "service_time_s"]).to_pylist():
+        of_arms[row["arm"]].append((row["task"], row["service_time_s"]))
+    return of_arms
+
+
+def medians(
+    of_arms: Mapping[str, Sequence[tuple[str, float]]], templates: Sequence[str] = ()
+) -> dict[tuple[str, str], tuple[float, int]]:
+    """By volume and template: the median (s), and of how many.
+
+    Of a whole log ``templates`` says which each request is of; else it is the task.
+    """
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for arm, rows in of_arms.items():
+        for (task, took_s), template in zip(rows, templates or [task for task, _ in rows], strict=True):
+            times[arm, template or task].append(took_s)
     return {key: (statistics.median(of), len(of)) for key, of in times.items()}
 
 
@@ -111,11 +116,13 @@ def main() -> int:
         if len(done) < 2:
             whole = raced(track, "in-order", {"warmup_iterations": 40}, **data)
             append(results, {"whole": whole})
+        whole = answered(lines_of(results)[1]["whole"])
         if len(done) < 3:
+            timed = workload(Path(folder), requests, [took_s for _, took_s in whole[TODAY.name]])
             sizes = {"iterations": ITERATIONS, "warmup_iterations": warmup}
-            append(results, {"sample": raced(track, "by-template", sizes, **data), "warmup": warmup})
-    _, whole, sample, *_ = lines_of(results)
-    all_of, part_of = medians(whole["whole"], templates), medians(sample["sample"])
+            append(results, {"sample": raced(timed, "by-template", sizes, **data), "warmup": warmup})
+    sample = lines_of(results)[2]
+    all_of, part_of = medians(whole, templates), medians(answered(sample["sample"]))
     off = {key: part_of[key][0] / all_of[key][0] - 1 for key in sorted(all_of)}
     for (arm, template), error in off.items():
         (value, count), (part, few) = all_of[arm, template], part_of[arm, template]
