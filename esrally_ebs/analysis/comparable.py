@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from esrally_ebs.analysis.knee import steps_of
 from esrally_ebs.analysis.profile import (
     FIO,
-    KIND,
     Profile,
     Profiles,
+    Window,
     arm_profiles,
     pooled,
     profiles_of,
@@ -61,7 +61,8 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     if cut:
         is_first = pc.max(measured["round"]).as_py() == 1
         whole = _but(measured, 1 if is_first else cut_round(session))
-    profiles = profiles_of(read_windows(session.events)[0]) if is_cold(session) else {}
+    windows = read_windows(session.events)[0]
+    profiles = profiles_of(windows) if is_cold(session) else {}
     unread = _without_reads(profiles, measured)
     checks = [
         _samples(session),
@@ -78,9 +79,9 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
         _times(session.samples),
         _cold(session, measured),
         _clients(session, measured),
-        _reach(session, unread) if profiles else None,
+        _reach(session, windows, unread) if profiles else None,
         _unread(unread),
-        _lateness(session),
+        _lateness(session, windows),
     ]
     return [check for check in checks if check is not None]
 
@@ -328,7 +329,7 @@ def _clients(session: Session, measured: pa.Table) -> Check | None:
     )
 
 
-def _reach(session: Session, unread: Sequence[str]) -> Check | None:
+def _reach(session: Session, windows: Sequence[Window], unread: Sequence[str]) -> Check | None:
     """What cold requests read must come from the arm's device, and there from the last device below it; and
     take as long as reads that pass by the page cache.
 
@@ -337,7 +338,7 @@ def _reach(session: Session, unread: Sequence[str]) -> Check | None:
     """
     direct = _direct_reads(session)
     reads, wrong = [], []
-    observed = _observed(session, "device.read_bytes")
+    observed = _observed(windows, "device.read_bytes")
     profiles = {key: by_round for key, by_round in observed.items() if key[0] not in unread}
     for arm, profile in arm_profiles(profiles, session.arm_names):
         if "device.read_bytes" in profile.grown:
@@ -424,12 +425,12 @@ def _direct_reads(session: Session) -> dict[str, float]:
     return fastest
 
 
-def _lateness(session: Session) -> Check | None:
+def _lateness(session: Session, windows: Sequence[Window]) -> Check | None:
     """Emulated volumes must have kept the times of their models; on a machine that is too busy none does.
 
     What counts is what is compared: the requests, or the fio jobs of a session without any.
     """
-    profiles = _of_requests(session) or _free_jobs(session)
+    profiles = _of_requests(session, windows) or _free_jobs(session)
     late, noticed = {}, {}
     for arm, profile in arm_profiles(profiles, session.arm_names):
         if (share := profile.late) is not None:
@@ -456,17 +457,16 @@ def _lateness(session: Session) -> Check | None:
     )
 
 
-def _observed(session: Session, counter: str, kind: str = KIND) -> Profiles:
+def _observed(windows: Sequence[Window], counter: str) -> Profiles:
     """Without the requests that lack this counter, where others have it: else one whose counters could not be
     read would have the check of its arm say nothing.
     """
-    windows = read_windows(session.events, kind)[0]
     return profiles_of([window for window in windows if counter in window.grown] or windows)
 
 
-def _of_requests(session: Session) -> Profiles:
+def _of_requests(session: Session, windows: Sequence[Window]) -> Profiles:
     """Those of all requests; of a search for the knee without steps that ran away, which busy the machine."""
-    profiles = _observed(session, "emulator.reads")
+    profiles = _observed(windows, "emulator.reads")
     if session.plan.design.knee is None:
         return profiles
     steps = steps_of(session)
@@ -487,7 +487,7 @@ def _free_jobs(session: Session) -> Profiles:
     With enough I/Os in flight a limit alone decides how long they take: what one waits longer on its way to
     the emulator, it waits less there.
     """
-    jobs = _observed(session, "emulator.reads", FIO)
+    jobs = _observed(read_windows(session.events, FIO)[0], "emulator.reads")
     return {
         key: {pass_: job for pass_, job in passes.items() if sum(job.held_back.values()) < _HELD_BACK}
         for key, passes in jobs.items()
