@@ -165,8 +165,10 @@ def test_what_is_added_first_is_written_at_once_and_what_follows_a_while_later(t
 
 def test_rows_are_made_in_the_thread_that_writes_them_and_not_lost_if_that_fails(tmp_path: Path) -> None:
     threads: list[str] = []
+    both_added = threading.Event()  # the writer may be quicker than a busy processor's add(), which would raise
 
     def row(iteration: int) -> Sample:
+        assert both_added.wait(timeout=10)
         threads.append(threading.current_thread().name)
         if len(threads) == 2:
             raise SetupError("not now")
@@ -174,6 +176,7 @@ def test_rows_are_made_in_the_thread_that_writes_them_and_not_lost_if_that_fails
 
     writer = PartWriter(tmp_path, SAMPLES, row=row, flush_every_s=0.01)
     writer.add([1, 2])
+    both_added.set()
     wait_until_written(tmp_path)
     with pytest.raises(SetupError, match="not now"):
         writer.add([3])
