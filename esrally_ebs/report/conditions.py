@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from esrally_ebs.analysis.summary import is_time
 from esrally_ebs.catalog.volume_types import known_model
-from esrally_ebs.model import Event, Kind, Phase, Volume
+from esrally_ebs.model import Event, Kind, Phase, Volume, VolumeSpec
 from esrally_ebs.report.model import (
     NOTHING,
     Cell,
@@ -81,37 +81,43 @@ def _arm_cells(arm: Volume) -> tuple[Cell, ...]:
     return (
         word("kind", arm.kind.value),
         word("type", spec.type),
-        Cell(text=format_bytes(spec.size_bytes), facts={"size_bytes": spec.size_bytes}),
-        Cell(
-            text=_provisioned(arm),
-            facts={"iops": spec.iops, "throughput_bytes_per_s": spec.throughput_bytes_per_s},
-        ),
+        _size(spec),
+        _provisioned(arm),
         word("device", arm.device),
         word("filesystem", arm.filesystem),
         quantity("readahead_bytes", readahead, format_bytes(readahead or 0)),
     )
 
 
-def _provisioned(arm: Volume) -> str:
+def _size(spec: VolumeSpec) -> Cell:
+    """Of the whole arm; of several volumes as one, how many there are of which size."""
+    size = format_bytes(spec.size_bytes)
+    return Cell(
+        text=size if spec.stripes == 1 else f"{spec.stripes} x {size}",
+        facts={"size_bytes": spec.size_bytes * spec.stripes},
+    )
+
+
+def _provisioned(arm: Volume) -> Cell:
     """What the volume does for good and, after a slash, while it bursts; of a real one what the plan says."""
     spec = arm.spec
     model = known_model(spec) if arm.kind is Kind.EMULATED else None
-    given = {
-        counts: None if rate is None else rate * spec.stripes
-        for counts, rate in (("operations", spec.iops), ("bytes", spec.throughput_bytes_per_s))
-    }
-    parts = []
-    for counts, unit, size in (("operations", "IOPS", 1), ("bytes", "MiB/s", MIB)):
+    parts: list[str] = []
+    facts: dict[str, Value] = {}
+    for counts, metric, unit, size, given in (
+        ("operations", "iops", "IOPS", 1, spec.iops),
+        ("bytes", "throughput_bytes_per_s", "MiB/s", MIB, spec.throughput_bytes_per_s),
+    ):
         limits = [limit for limit in model.limits if limit.counts == counts] if model else []
-        rates = [limit.rate * spec.stripes for limit in limits]
-        burst = [limit.rate * spec.stripes for limit in limits if not limit.of_credits]
-        rate = given[counts]
-        ends = (min(rates), min(burst or rates)) if rates else () if rate is None else (rate,)
+        rates = [limit.rate for limit in limits] or ([] if given is None else [given])
+        burst = [limit.rate for limit in limits if not limit.of_credits] or rates
+        ends = [min(of) * spec.stripes for of in (rates, burst) if of]
         text = "/".join(dict.fromkeys(f"{end / size:,.0f}" for end in ends))
         parts += [f"{text} {unit}"] if text else []
+        facts |= zip((metric, f"burst_{metric}"), ends or (None, None), strict=True)
     if spec.read_latency != 1:
         parts.append(f"reads take {spec.read_latency:g} times as long")
-    return ", ".join(parts) or "-"
+    return Cell(text=", ".join(parts) or "-", facts=facts)
 
 
 def _coldness(events: Sequence[Event], arms: Sequence[str]) -> Table | None:

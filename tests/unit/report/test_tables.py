@@ -36,6 +36,24 @@ def test_arms_say_what_their_volumes_do_in_numbers(tmp_path: Path) -> None:
     assert [row.cells[3].text for row in table.rows] == ["300/3,000 IOPS, 128 MiB/s", "-"]
 
 
+def test_programs_get_the_size_and_the_rates_of_an_arm_that_people_read(tmp_path: Path) -> None:
+    arms = [arm("gp2"), named("striped", type="gp3", stripes=4, iops=None, throughput_bytes_per_s=None)]
+    made = built(tmp_path, rows({"gp2": 1.0, "striped": 1.0}), arms)
+    by_format = json.loads(report.render_json(made))["tables"]["arms"]
+    gib, mib = 1024**3, 1024**2
+    assert by_format["gp2"]["provisioned"] == {
+        **{"iops": 300, "burst_iops": 3000},
+        **{"throughput_bytes_per_s": 128 * mib, "burst_throughput_bytes_per_s": 128 * mib},
+    }
+    assert by_format["striped"]["size"] == {"size_bytes": 400 * gib}
+    assert by_format["striped"]["provisioned"] == {
+        **{"iops": 12_000, "burst_iops": 12_000},
+        **{"throughput_bytes_per_s": 500 * mib, "burst_throughput_bytes_per_s": 500 * mib},
+    }
+    (table,) = [table for table in made.tables if table.key == "arms"]
+    assert [row.cells[2].text for row in table.rows] == ["100.0 GiB", "4 x 100.0 GiB"]
+
+
 def test_fio_above_what_a_volume_sustains_is_explained(tmp_path: Path) -> None:
     path = make(tmp_path, [], race=None, baseline=[{"name": "random", "rw": "randread", "bs": 16384}])
     measured = [replace(fio(name, 0, "read", 3010.0), job="random") for name in ARMS]
