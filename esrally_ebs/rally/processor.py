@@ -366,7 +366,8 @@ def _size_corpus(track: Any, settings: RaceSettings) -> None:
     generated = [documents for made in filter(_kind, track.corpora) for documents in made.documents]
     if generated and wanted == "full" and not settings.test_mode:
         raise PlanError(
-            f"plan {settings.plan.name}: dataset.documents: say 'full' as --track-params=documents:full"
+            f"plan {settings.plan.name}: dataset.documents: 'full' is of the track noaa-ebs alone, "
+            "and only as --track-params=documents:full; give a number"
         )
     for documents in generated if wanted != "full" else ():
         documents.number_of_documents = max(1, int(wanted) // len(generated))

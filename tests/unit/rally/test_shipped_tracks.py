@@ -5,6 +5,7 @@ import re
 import runpy
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from esrally import config
 from esrally.track import loader, track
 from rally_configuration import configuration, read_track
 
+from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import plan_path, resource
 from esrally_ebs.plan import load_plan
 from esrally_ebs.rally.processor import Pack
@@ -51,6 +53,23 @@ def test_no_number_of_its_own_has_the_name_of_a_parameter_of_the_packs(name: str
     template = (resource("tracks") / name / "track.json").read_text().split("%}", 2)[2]
     for parameter, default in re.findall(r"(\w+) \| default\((\d+)\)", template):
         assert plan_for({parameter: int(default)})
+
+
+@pytest.mark.parametrize(
+    ("name", "documents"),
+    [
+        *product([*PLANS, "noaa-ebs"], [-1, 0, "many"]),
+        *product(PLANS, ["full"]),  # which noaa-ebs alone has
+    ],
+)
+def test_a_number_of_documents_that_none_can_have_is_left_to_the_plans_check(
+    name: str, documents: object, tmp_path: Path
+) -> None:
+    loaded = load(name, tmp_path, documents=documents)
+    pack = Pack()
+    pack.cfg = configuration(tmp_path, pipeline="from-sources", documents=documents)
+    with pytest.raises(PlanError, match=r"dataset\.documents: "):
+        pack.on_after_load_track(loaded)
 
 
 @pytest.mark.parametrize("name", PLANS)
