@@ -297,6 +297,7 @@ class RaceEnd:
         self._is_quiet = is_quiet
         self.load_may_go = load_may_go
         self.first_fault = live.first_fault
+        self.why = ""  # what Rally says of a race that failed
         local_actors.stay()
 
     def fail(self, error: EbsError) -> None:
@@ -308,7 +309,7 @@ class RaceEnd:
     def end(self, cancelled: bool) -> None:
         """Take down what is left, however the race ended. Perhaps called twice."""
         self.load_may_go()
-        self._live.end(cancelled)
+        self._live.end(cancelled, self.why)
         local_actors.leave()
 
     def complete(self) -> None:

@@ -105,8 +105,11 @@ class LiveSession:
                 self._steps.record_fault(str(error) or repr(error), code)
         self.end(cancelled)
 
-    def end(self, cancelled: bool) -> None:
-        """However it ended: take down, then say what became of it. Idempotent; nothing after ``complete``."""
+    def end(self, cancelled: bool, why: str = "") -> None:
+        """However it ended: take down, then say what became of it. Idempotent; nothing after ``complete``.
+
+        ``why``: what Rally says, which counts where no fault of ours was recorded.
+        """
         if self._ended or self._steps.folder is None:
             return
         self._ended = True
@@ -115,7 +118,7 @@ class LiveSession:
             problems = self._steps.take_down()  # first: to look for a fault may fail, too
         finally:  # Ctrl-C again leaves the rest to the reaper, and must not leave the end unsaid
             fault = self.first_fault()
-            reason = fault[0] if fault else "the race ended early; see Rally's log"
+            reason = fault[0] if fault else why or "the race ended early; see Rally's log"
             state, reason = (State.CANCELLED, CANCELLED) if cancelled else (State.FAILED, reason)
             self._steps.folder.finish(state, reason="; ".join([reason, *problems]))
 

@@ -116,6 +116,14 @@ def test_a_race_that_ends_early_is_taken_down_once_however_often_rally_says_so(t
     assert reason == "the race ended early; see Rally's log; loop3: in use"
 
 
+def test_what_rally_says_of_a_race_that_ends_early_is_the_reason(tmp_path: Path) -> None:
+    live = LiveSession(RecordedSession(tmp_path))
+    live.prepare()
+    live.end(cancelled=False, why="ValueError in timeout.py:147: Timeout value connect was abc")
+    reason = load_session(tmp_path / "sessions" / "s").reason
+    assert reason == "ValueError in timeout.py:147: Timeout value connect was abc"
+
+
 def test_the_end_after_a_complete_session_changes_nothing(tmp_path: Path) -> None:
     steps = RecordedSession(tmp_path)
     live = LiveSession(steps)

@@ -201,8 +201,9 @@ class _ByTask(metrics.InMemoryMetricsStore):  # type: ignore[misc]
 
 
 def receive_failure(original: Any, race: "RaceEnd", self: Any, msg: Any, sender: Any) -> None:
-    """Reports the first fault of the session in place of the failure that Rally heard of."""
+    """Reports the first fault of the session in place of what Rally heard of, which is kept beside it."""
     fault = race.first_fault()
+    race.why = " ".join(str(msg.message).split())[:_SHOWN]
     original(self, RaceFailure(*fault) if fault else msg, sender)
 
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import traceback
+from types import SimpleNamespace
 
 import pytest
 from esrally import actor, racecontrol
@@ -12,7 +13,7 @@ from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited
 
 from esrally_ebs.errors import EbsError, MeasurementError, PlanError, SetupError
 from esrally_ebs.rally import patches
-from esrally_ebs.rally.patches.outcome import RaceFailure, failure_of
+from esrally_ebs.rally.patches.outcome import RaceFailure, failure_of, receive_failure
 
 
 def test_an_error_of_ours_becomes_its_one_line_and_its_exit_code() -> None:
@@ -133,6 +134,13 @@ def test_a_race_does_not_wait_for_a_part_of_rallys_that_was_killed(
     control.receiveMessage(ChildActorExited(ActorAddress(child)), "anybody")
     assert [str(fault) for fault in ending.faults] == ([failure] if failure else [])
     assert [(sent.message, sent.exit_code) for sent in control.sent] == ([(failure, 3)] if failure else [])
+
+
+def test_the_session_learns_in_one_line_what_rally_says_of_a_race_that_failed() -> None:
+    ending, sent = SimpleNamespace(first_fault=lambda: None, why=""), []
+    said = RaceFailure("Request returned an error.\n\tError type: api")
+    receive_failure(lambda _, failure, __: sent.append(failure), ending, None, said, "driver")
+    assert (ending.why, sent) == ("Request returned an error. Error type: api", [said])
 
 
 def test_where_the_failure_arrives_rallys_exit_code_becomes_ours_and_no_other_changes() -> None:
