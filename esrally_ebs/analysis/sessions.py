@@ -15,7 +15,7 @@ from esrally_ebs.analysis.summary import is_of_rounds
 from esrally_ebs.model import Check, State, Volume
 from esrally_ebs.store.encoding import plain
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_bytes
+from esrally_ebs.units import format_bytes, number_of
 
 _MACHINE = ("kernel", "os", "cpu", "cores")
 _TOOLS = ("rally", "engine")
@@ -267,9 +267,10 @@ def _hits(first: Session, second: Session) -> Check:
         own = (one[different[0]] - other[different[0]] for one, other in (hits, hits[::-1]))
         counts = [str(sorted(each)[:3]) for each in own]
         text = f"{different[0]}: {counts[0]} in the first, {counts[1]} in the second"
-        more = f"; and {len(different) - 1} more tasks" if len(different) > 1 else ""
+        more = f"; and {number_of(len(different) - 1, 'more task')}" if len(different) > 1 else ""
         return Check(name="hits", ok=False, value=str(len(different)), text=text + more)
-    return Check(name="hits", ok=True, value=str(len(tasks)), text=f"the same for {len(tasks)} tasks of both")
+    text = f"the same for {number_of(len(tasks), 'task')} of both"
+    return Check(name="hits", ok=True, value=str(len(tasks)), text=text)
 
 
 def _choice(session: Session) -> tuple[int | None, ...]:

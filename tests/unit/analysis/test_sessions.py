@@ -194,6 +194,8 @@ def test_other_hits_forbid_the_comparison_and_unrecorded_ones_are_said(tmp_path:
     other, unknown = (load_session(make(tmp_path, n, hits=h)) for n, h in (("b", 6), ("c", None)))
     assert failing(first, other) == {"hits": "q: [5] in the first, [6] in the second"}
     assert failing(first, unknown) == {}
+    same = load_session(make(tmp_path, "d"))
+    assert "the same for 1 task of both" in [check.text for check in check_sessions(first, same)]
     assert any(check.value == "not compared" for check in check_sessions(first, unknown))
 
 
