@@ -93,7 +93,14 @@ def advise_command(
             help="With --rate: cores to compute them; default: the node's processors, threads of cores, too.",
         ),
     ] = None,
-    credits_: Credits = None,
+    credits_: Annotated[
+        float | None,
+        typer.Option(
+            "--credits",
+            metavar="SHARE",
+            help="How full burst credits were as a 'trace' began, 0 to 1; default: what 'trace' was given.",
+        ),
+    ] = None,
     form: Format = None,
     output: Output = None,
 ) -> int:

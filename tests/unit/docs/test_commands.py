@@ -39,6 +39,15 @@ def test_a_command_that_a_document_shows_is_understood(words: list[str]) -> None
         return  # --help
 
 
+def test_help_names_the_default_of_burst_credits_that_the_document_names() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text()
+    for word in ("advise", "usage"):
+        (row,) = re.findall(r"^\| `--credits .*\| (.+) \|$", text.split(f"esrally-ebs {word} ")[1], re.M)[:1]
+        options = get_command(app_of()).commands[word].params
+        (option,) = [option for option in options if option.name == "credits_"]
+        assert option.help.endswith(f"default: {row.replace('`', chr(39))}.")
+
+
 def test_a_command_that_a_document_shows_can_be_pasted_into_any_shell() -> None:
     text = "\n".join(page.read_text() for page in [*PAGES, *(ROOT / "tracks").rglob("*.md")])
     lines = re.findall(r"^\$ (.+)$", text.replace("\\\n", " "), re.MULTILINE)
