@@ -307,8 +307,10 @@ def running_races() -> tuple[int, ...]:
     own = {this.pid, *(parent.pid for parent in this.parents())}
     return tuple(
         process.pid
-        for process in psutil.process_iter(["name", "cmdline"])
-        if process.pid not in own and is_race(process.info["name"] or "", process.info["cmdline"] or ())
+        for process in psutil.process_iter(["name", "cmdline", "status"])
+        if process.pid not in own
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+        and is_race(process.info["name"] or "", process.info["cmdline"] or ())
     )
 
 

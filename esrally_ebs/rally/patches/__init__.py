@@ -1,6 +1,6 @@
 """Every name of Rally that the pack replaces, in one table, and every one that it leans on besides.
 
-Rally has no plug-in point for any of it. Twenty-one names are replaced: fourteen in all of Rally's
+Rally has no plug-in point for any of it. Twenty-two names are replaced: fifteen in all of Rally's
 processes, seven in race control alone. Each is wrapped once, whatever is installed how often, and each is
 checked by ``require_signatures`` before the first is replaced, and by ``esrally-ebs doctor``. One
 more, ``sys`` in Rally's own command, is replaced where a failure arrives (``outcome.py``); before
@@ -17,6 +17,7 @@ from typing import Any
 from esrally import actor, client, mechanic, metrics, racecontrol, rally, telemetry, version
 from esrally.driver import driver, runner
 from esrally.track import loader, params
+from esrally.utils import process
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Check
@@ -144,6 +145,13 @@ LOADING = (
         ("self", "track_name", "track_spec_file", "mapping_dir"),
         "what is wrong with the syntax of a track is one line",
         outcome.read_track,
+    ),
+    Patch(
+        process,
+        "is_rally_process",
+        ("p",),
+        "an earlier race that has ended, and that nobody has waited for, is no race",
+        outcome.is_rally_process,
     ),
 )
 RACE_CONTROL = (

@@ -13,6 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from esrally import actor, exceptions, metrics, racecontrol
 from esrally.track import loader
 
@@ -129,6 +130,11 @@ def read_track(original: Any, self: Any, *arguments: Any) -> Any:
         text = _LONG.split(str(error.message))[0].rstrip(". ")
         cause = f": {error.cause}" if error.cause else ""
         raise PlanError(" ".join(f"{text}{cause}".split())[:_SHOWN]) from None
+
+
+def is_rally_process(original: Any, process: Any) -> bool:
+    """Whether it runs: what has ended is listed until its parent asks for it, in many containers for ever."""
+    return process.status() != psutil.STATUS_ZOMBIE and bool(original(process))
 
 
 def _fail_in_one_line() -> None:

@@ -3,10 +3,12 @@
 import errno
 import json
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ended_process import ended_process
 
 from esrally_ebs.checks import requirements
 from esrally_ebs.checks.requirements import (
@@ -131,6 +133,13 @@ def test_versions_are_read_from_what_tools_say(text: str | None, version: tuple[
 )
 def test_a_race_is_what_rally_takes_for_one(command: str, argv: list[str], race: bool) -> None:
     assert is_race(command, argv) is race
+
+
+def test_a_race_that_has_ended_is_none_although_it_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "is_race", lambda *_: True)
+    with ended_process() as ended, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as runs:
+        races = requirements.running_races()
+        assert (ended in races, runs.pid in races) == (False, True)
 
 
 SHARED = Check(name="processors", ok=False, value="steal 9%", text="shared", severity=Severity.WARN)

@@ -1,5 +1,6 @@
 """The table of what is replaced in Rally: it is complete, checked, and nothing is wrapped twice."""
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -7,7 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
+from ended_process import ended_process
 from esrally import exceptions, metrics, track
 from esrally.driver import driver
 from esrally.track import loader
@@ -15,9 +18,9 @@ from rally_configuration import configuration
 
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.rally import any_track, patches
-from esrally_ebs.rally.patches import worker
+from esrally_ebs.rally.patches import outcome, worker
 
-NUMBERS = {"seven": 7, "fourteen": 14, "twenty-one": 21}
+NUMBERS = {"seven": 7, "fifteen": 15, "twenty-two": 22}
 
 
 class Race:
@@ -134,6 +137,14 @@ def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
     with pytest.raises(PlanError, match=message) as refused:
         reader.read("mine", str(track), str(tmp_path))
     assert len(str(refused.value).splitlines()) == 1
+
+
+def test_rally_refuses_no_race_for_one_that_has_ended() -> None:
+    with ended_process() as ended:
+        races = [
+            outcome.is_rally_process(lambda _: True, psutil.Process(pid)) for pid in (ended, os.getpid())
+        ]
+    assert races == [False, True]
 
 
 def test_a_task_that_ends_is_told_so() -> None:
