@@ -165,7 +165,7 @@ def test_what_is_added_first_is_written_at_once_and_what_follows_a_while_later(t
 
 def test_rows_are_made_in_the_thread_that_writes_them_and_not_lost_if_that_fails(tmp_path: Path) -> None:
     threads: list[str] = []
-    both_added = threading.Event()  # the writer may be quicker than a busy processor's add(), which would raise
+    both_added = threading.Event()  # else a quick writer fails before the second row, whose add() would raise
 
     def row(iteration: int) -> Sample:
         assert both_added.wait(timeout=10)
