@@ -84,8 +84,10 @@ def _cells(arm_cost: ArmCost, p99: Mapping[str, float]) -> tuple[Cell, ...]:
 
 
 def _usd(metric: str, usd: float | None) -> Cell:
-    # what a MiB/s costs is a matter of cents
-    return quantity(metric, usd, "" if usd is None else f"{usd:,.2f} USD" if usd >= 1 else f"{usd:.4f} USD")
+    if usd is None:
+        return quantity(metric, usd, "")
+    digits = 4 if 0 < usd < 1 else 2  # what a MiB/s costs is a matter of cents
+    return quantity(metric, usd, f"{usd:,.{digits}f} USD")
 
 
 def _times(p99: Mapping[str, float]) -> tuple[Cell, Cell]:
@@ -113,6 +115,8 @@ def _notes(session: Session, arm_costs: Sequence[ArmCost], *, has_times: bool) -
         notes.append(f"Not verified against AWS's price list: {', '.join(assumed)}.")
     if session.emulated:
         notes.append("An emulated arm is priced as the volume that it emulates.")
+    if any(arm.spec.type == "instance-store" for arm in session.arms):
+        notes.append("An instance store is in the price of its instance, and its data end when that stops.")
     if has_times:
         notes.append("The middle is the geometric mean of the tasks' 99th percentiles.")
     notes += dict.fromkeys(f"No price: {one.problem}" for one in arm_costs if one.price is None)

@@ -54,6 +54,15 @@ def test_programs_get_the_size_and_the_rates_of_an_arm_that_people_read(tmp_path
     assert [row.cells[2].text for row in table.rows] == ["100.0 GiB", "4 x 100.0 GiB"]
 
 
+def test_a_disk_of_the_instance_costs_nothing_and_is_said_to_be_none_by_itself(tmp_path: Path) -> None:
+    arms = [arm("gp2"), named("disk", type="instance-store")]
+    made = built(tmp_path, rows({"gp2": 1.0, "disk": 1.0}), arms)
+    (table,) = [table for table in made.tables if table.key == "cost"]
+    assert table.rows[1].cells[0].text == "0.00 USD"
+    said = "An instance store is in the price of its instance, and its data end when that stops."
+    assert said in table.notes
+
+
 def test_fio_above_what_a_volume_sustains_is_explained(tmp_path: Path) -> None:
     path = make(tmp_path, [], race=None, baseline=[{"name": "random", "rw": "randread", "bs": 16384}])
     measured = [replace(fio(name, 0, "read", 3010.0), job="random") for name in ARMS]
