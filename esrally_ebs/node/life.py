@@ -249,6 +249,9 @@ def _up(
             "EBS_SESSION": session,
             "EBS_RUN": engine.run_label(),
             "EBS_ARM": arm,
+            # set for a project of the user's: as version 1, it would name containers with underscores
+            "COMPOSE_COMPATIBILITY": "false",
+            "COMPOSE_ENV_FILES": "",
         }
         more = Path(directory) / "override.yml"
         more.write_text(_override(part))

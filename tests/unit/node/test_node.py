@@ -346,6 +346,24 @@ def test_a_node_is_given_its_data_whatever_the_path_is_called(
     assert resource("compose/node.yml").read_text().count(f':{bound["target"]}"') == 1
 
 
+def test_a_users_settings_of_compose_change_neither_names_nor_variables_of_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, seen = tmp_path / "docker", tmp_path / "seen"
+    say = f'echo "$COMPOSE_COMPATIBILITY,$COMPOSE_ENV_FILES" >{seen}'
+    client.write_text(f'#!/bin/sh\n[ "$1" = compose ] || exit 0\n{say}\nexit 1\n')
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("COMPOSE_COMPATIBILITY", "true")  # names end in "_node_1" then
+    monkeypatch.setenv("COMPOSE_ENV_FILES", "of-another-project.env")
+    monkeypatch.setattr(life, "prepare_data_dir", lambda volume, _: volume.mount)
+    spec = VolumeSpec(name="a", type="directory", size_bytes=0)
+    volume = Volume(spec=spec, kind=Kind.DIRECTORY, mount=tmp_path)
+    with pytest.raises(CommandError, match="arm a: the node's container cannot be started"):
+        life.start(volume, settings(), session="s", image="i")
+    assert seen.read_text() == "false,\n"
+
+
 @pytest.fixture
 def shard(tmp_path: Path) -> Path:
     directory = tmp_path / "indices" / "uuid" / "0" / "index"
