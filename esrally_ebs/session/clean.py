@@ -128,7 +128,10 @@ def clean() -> Iterator[tuple[str, list[str]]]:
             continue
         if claimed:
             yield session, take_down(session)
-    for session in node.leftovers():
+    with_nodes = list[str]()
+    with suppress(SetupError):  # an engine that hangs, as ``engine_silence`` says, must not keep the rest
+        with_nodes = node.leftovers()
+    for session in with_nodes:
         if not running.is_ours(session):  # only its containers are left
             yield session, take_down(session)
     running.drop_unborn()

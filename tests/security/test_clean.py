@@ -335,3 +335,18 @@ def test_it_is_said_that_an_engine_that_does_not_answer_was_not_asked(
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     assert main(["clean"]) == 0
     assert capsys.readouterr().out == "nothing is left behind\n"
+
+
+def test_an_engine_that_fails_keeps_clean_from_nothing_else(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = tmp_path / "docker"
+    client.write_text("#!/bin/sh\necho 'context deadline exceeded' >&2; exit 1\n")  # as where it hangs
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    dead("unborn").rename(run / ".new-unborn")
+    assert main(["clean"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("the Docker engine was not asked for nodes of killed sessions: docker ps ")
+    assert out.endswith("context deadline exceeded\nnothing else is left behind\n")
+    assert list(run.iterdir()) == []
