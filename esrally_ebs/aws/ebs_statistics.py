@@ -10,7 +10,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 from esrally_ebs.errors import FormatError, SetupError
 from esrally_ebs.machine.processes import run as run_tool
+from esrally_ebs.machine.processes import which as find_tool
 
 PAGE_BYTES = 4096
 
@@ -162,7 +162,7 @@ class StatisticsReader:
         *,
         ioctl: Ioctl = fcntl.ioctl,
         run: Callable[..., str] = run_tool,
-        which: Callable[[str], str | None] = shutil.which,
+        which: Callable[[str], str | None] = find_tool,
     ) -> None:
         self._device = device
         self._ioctl = ioctl

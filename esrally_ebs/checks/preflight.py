@@ -1,7 +1,6 @@
 """What a plan needs of this machine, checked before anything is started."""
 
 import os
-import shutil
 
 from esrally_ebs.analysis.multiplicity import needed_rounds
 from esrally_ebs.analysis.sequential import confidence_of
@@ -12,7 +11,7 @@ from esrally_ebs.catalog.cost import price_list
 from esrally_ebs.checks.guards import check_names
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.caller import KEEPER
-from esrally_ebs.machine.processes import is_root
+from esrally_ebs.machine.processes import is_root, which
 from esrally_ebs.machine.resources import home, named_in_text
 from esrally_ebs.model import Backend, VolumeSpec
 from esrally_ebs.plan import ModifyPlan, Plan
@@ -105,9 +104,9 @@ def require(plan: Plan, *, with_nodes: bool) -> None:
             "cache: evicting a node's pages needs root; run as root or set cache.mode = 'warm', of "
             "esrally race --track-params=cache:warm"
         )
-    if plan.baseline and shutil.which("fio") is None:
+    if plan.baseline and which("fio") is None:
         raise SetupError(
             "fio: not found; install it (apt-get install fio) or take [[baseline]] out of the plan"
         )
-    if emulated and shutil.which("mkfs.xfs") is None:
+    if emulated and which("mkfs.xfs") is None:
         raise SetupError("mkfs.xfs: not found; install it (apt-get install xfsprogs)")

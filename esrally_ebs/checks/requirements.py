@@ -36,7 +36,6 @@ _FILES_MINIMUM = 4_096  # Rally's actors, its clients and the telemetry hold a f
 _VERSION = "8.8.2"
 _STORE = Path("/dev/shm")  # tmpfs: an emulated volume must not wait for a disk of this machine
 _ANSWER_S = 10.0
-_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # of root's tools; Debian leaves it out of other users' PATH
 _ACTORS_PORT = 1900
 _HOOK = "esrally_ebs.pth"  # keeps Rally's actors from listening: see rally.local_actors
 _PLACES = (sysconfig.get_path("purelib"), site.getusersitepackages())
@@ -251,10 +250,9 @@ def _is_of_this_version(hook: Path) -> bool:
 
 
 def _ask(*argv: str) -> tuple[str | None, str]:
-    """What a tool says of itself, else None and why not in one line; looked for where root looks."""
-    more = {} if system.is_root() else {"PATH": f"{os.environ.get('PATH', os.defpath)}:{_SBIN}"}
+    """What a tool says of itself, else None and why not in one line."""
     try:
-        return system.run(argv, timeout_s=_ANSWER_S, env=more).strip() or None, ""
+        return system.run(argv, timeout_s=_ANSWER_S).strip() or None, ""
     except EbsError as error:
         return None, str(error)
 

@@ -1,6 +1,7 @@
 """The one door to the machine: processes, pids and the clock. Nothing else starts a process."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from esrally_ebs.model import names_secret
 
 _TAIL_LINES = 3
 _NICENESS = 10
+_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # of root's tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,19 @@ def tool_environment() -> dict[str, str]:
 
     A daemon lives as long as its volume, and its environment may be read for as long.
     """
-    return {name: value for name, value in os.environ.items() if not names_secret(name)}
+    own = {name: value for name, value in os.environ.items() if not names_secret(name)}
+    return {**own, "PATH": _tool_path()}
+
+
+def which(tool: str) -> str | None:
+    """Where a tool is that ``run`` would start; None where there is none."""
+    return shutil.which(tool, path=_tool_path())
+
+
+def _tool_path() -> str:
+    """PATH, and where root's tools are, which cron and ``su`` leave out of it."""
+    path = os.environ.get("PATH", os.defpath)
+    return f"{path}:{_SBIN}" if path else path
 
 
 def run(

@@ -16,7 +16,7 @@ from esrally_ebs import node
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import caller
 from esrally_ebs.machine.mounts import mount_at
-from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, argv_of, booted_at_s, shares_mounts
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, argv_of, booted_at_s, shares_mounts, which
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import short_name
 from esrally_ebs.store import running
@@ -146,7 +146,7 @@ def engine_silence() -> str | None:
     try:
         node.leftovers(must_answer=True)
     except SetupError as error:
-        return str(error) if shutil.which("docker") else None
+        return str(error) if which("docker") else None
     return None
 
 

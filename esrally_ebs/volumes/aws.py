@@ -5,7 +5,6 @@ journal in its directory, from which ``attach`` goes on and ``detach`` undoes, w
 """
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,7 +26,7 @@ from esrally_ebs.machine.disks import Sort
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import describe, mount_at, remove_mount_point
 from esrally_ebs.machine.private import private_directory
-from esrally_ebs.machine.processes import SYSTEM_CLOCK, is_root, run
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, is_root, run, which
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import AwsSpec, Backend, Kind, Volume, VolumeSpec, session_name
 from esrally_ebs.store import running
@@ -277,7 +276,7 @@ def check_machine(spec: VolumeSpec, roots: Roots) -> None:
         )
 
 
-def check_tools(spec: VolumeSpec, find: Callable[[str], str | None] = shutil.which) -> None:
+def check_tools(spec: VolumeSpec, find: Callable[[str], str | None] = which) -> None:
     """SetupError for a tool that the arm will need and that is missing."""
     needed = {"mount.nfs4": "nfs-common"} if spec.type == "efs" and rehearsed_instance() is None else {}
     if spec.type != "efs":

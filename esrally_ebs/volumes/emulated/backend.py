@@ -21,7 +21,7 @@ from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import describe, mount_at, mounts
 from esrally_ebs.machine.private import private_directory, require_unchangeable
-from esrally_ebs.machine.processes import is_root, run
+from esrally_ebs.machine.processes import is_root, run, which
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.units import GIB, MIB, format_bytes
 from esrally_ebs.volumes.emulated import control
@@ -62,7 +62,7 @@ def _require_btrfs(spec: VolumeSpec) -> None:
             f"volume '{spec.name}': this kernel has no btrfs ('btrfs' is not in {_FILE_SYSTEMS});"
             " use striped_by = 'device'"
         )
-    if shutil.which("mkfs.btrfs") is None:
+    if which("mkfs.btrfs") is None:
         raise SetupError(f"volume '{spec.name}': mkfs.btrfs is missing; run 'apt-get install btrfs-progs'")
 
 

@@ -20,6 +20,7 @@ from esrally_ebs.checks.requirements import (
     version_of,
 )
 from esrally_ebs.cli import main
+from esrally_ebs.machine import processes
 from esrally_ebs.machine.caller import Caller
 from esrally_ebs.model import Check, Severity
 from esrally_ebs.units import GIB
@@ -168,15 +169,16 @@ def test_a_warning_is_shown_and_only_what_is_missing_is_an_error(
     assert severities == [check.severity.value for check in checks]
 
 
-@pytest.mark.parametrize("root", [True, False])
-def test_what_root_alone_has_in_its_path_is_not_missing_to_others(
-    root: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_tool_of_roots_is_there_also_where_cron_or_su_leaves_its_folder_out_of_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tool := tmp_path / "mkfs.of-root").write_text("#!/bin/sh\necho 6.1.0\n")
     tool.chmod(0o755)
-    monkeypatch.setattr(requirements, "_SBIN", str(tmp_path))
-    monkeypatch.setattr(requirements.system, "is_root", lambda: root)
-    assert requirements._ask(tool.name)[0] == (None if root else "6.1.0")
+    monkeypatch.setattr(processes, "_SBIN", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert requirements._ask(tool.name)[0] == "6.1.0"
+    assert processes.run([tool.name], timeout_s=20) == "6.1.0\n"
+    assert processes.which(tool.name) == str(tool)
 
 
 @pytest.mark.parametrize(
