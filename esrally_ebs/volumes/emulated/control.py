@@ -106,7 +106,8 @@ def _ask(control: Path, request: Mapping[str, Any]) -> LimiterState:
         answer = json.loads(_exchange(control, json.dumps(request).encode() + b"\n"))
     except (OSError, ValueError) as error:
         raise SetupError(
-            f"{control}: the volume's daemon does not answer ({error}); run 'esrally-ebs clean', attach again"
+            f"{control}: the volume's daemon does not answer ({error}); run 'esrally-ebs clean', or 'volumes"
+            " down' where it was attached by hand, and attach again"
         ) from error
     if "error" in answer:
         raise SetupError(f"{control}: the volume refuses {dict(request)}: {answer['error']}")
