@@ -9,7 +9,6 @@ from rich.text import Text
 
 from esrally_ebs.checks import requirements
 from esrally_ebs.cli.output import Json, complain, console, new_table, put
-from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import Check
 from esrally_ebs.session import clean, hosts
@@ -62,21 +61,14 @@ def clean_command(
 
 
 def _sweep(*, dead_instances: bool) -> tuple[bool, list[str]]:
-    """Remove what AWS still has of ours; whether anything was said of it, and what could not be removed.
-
-    That AWS could not be asked is said, and is no failure.
-    """
+    """Remove what AWS still has of ours; whether anything was said of it, and what could not be removed."""
     lines: list[str] = []
 
     def say(text: str) -> None:
         lines.append(text)
         put(text)
 
-    try:
-        problems = volumes.sweep_aws(say, dead_instances=dead_instances)
-    except SetupError as error:
-        say(f"AWS was not asked for what killed sessions left there: {error}")
-        problems = []
+    problems = volumes.sweep_aws(say, dead_instances=dead_instances)
     return bool(lines), problems
 
 

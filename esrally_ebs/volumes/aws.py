@@ -142,27 +142,32 @@ def sweep(say: Say, *, dead_instances: bool = False) -> list[str]:
 
     ``dead_instances`` adds what instances left that are no more. AWS is asked twice, some seconds apart: what
     it lists is sometimes of yesterday. Nothing is asked where this is no EC2 instance. ``say`` hears what is
-    removed, and what is left alone or not looked at with good reason. Returns one line per thing that could
-    not be removed or asked for; SetupError when AWS could not be asked at all.
+    removed, and what is left alone or not looked at with good reason, as where AWS could not be asked at all.
+    Returns one line per thing that could not be removed or asked for.
     """
     if not on_aws():
         return []
-    instance = instance_here()
-    problems = _sweep_disks(instance, say)
-    # volumes of an instance are in its region, whichever the environment names
-    api = Aws(region_here() or configured_region())
-    ask = partial(orphans, api, _owner(instance), dead_instances=dead_instances)
-    left = ask(now_s=SYSTEM_CLOCK.epoch())
-    if left.arms:
-        SYSTEM_CLOCK.sleep(_ASKED_AGAIN_S)
-        first, left = left, ask(now_s=SYSTEM_CLOCK.epoch())
-        left = replace(left, arms=[arm for arm in left.arms if arm in first.arms])
+    problems = list[str]()
+    try:
+        instance = instance_here()
+        problems += _sweep_disks(instance, say)
+        # volumes of an instance are in its region, whichever the environment names
+        api = Aws(region_here() or configured_region())
+        ask = partial(orphans, api, _owner(instance), dead_instances=dead_instances)
+        left = ask(now_s=SYSTEM_CLOCK.epoch())
+        if left.arms:
+            SYSTEM_CLOCK.sleep(_ASKED_AGAIN_S)
+            first, left = left, ask(now_s=SYSTEM_CLOCK.epoch())
+            left = replace(left, arms=[arm for arm in left.arms if arm in first.arms])
+    except SetupError as error:
+        say(f"AWS was not asked for what killed sessions left there: {error}")
+        return problems
     problems += left.problems
     for note in left.notes:
         say(note)
     for orphan in left.arms:
         say(f"AWS still has {orphan.text}")
-        problems += _remove(orphan, place_of(api, instance), say)
+        problems += _remove(orphan, partial(place_of, api, instance), say)
     return problems
 
 
@@ -179,12 +184,13 @@ def _sweep_disks(instance: str, say: Say) -> list[str]:
     place = Place(instance=instance, zone="", region=_SOME_REGION)
     for orphan in on_disks(devices, run_dir()):
         say(f"the instance's own disks still have {orphan.text}")
-        problems += _remove(orphan, place, say)
+        problems += _remove(orphan, lambda: place, say)
     return problems
 
 
-def _remove(orphan: Orphan, place: Place, say: Say) -> list[str]:
+def _remove(orphan: Orphan, find_place: Callable[[], Place], say: Say) -> list[str]:
     try:
+        place = find_place()
         session, arm = orphan.tags[TAG_SESSION], session_name(orphan.tags[TAG_ARM])  # both become folders
         if not running.is_ours(session):
             running.begin(session)

@@ -1,9 +1,9 @@
 """What is left on AWS is found by our tags; a dry run changes nothing; a rehearsal never reaches AWS."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from aws_world import GOALS, HERE, THERE, World, ebs
@@ -12,16 +12,30 @@ from fake_machine import GIB
 from esrally_ebs.aws.clients import Api, AwsError
 from esrally_ebs.aws.instance import REHEARSAL_VARIABLE, Place, rehearsed_instance
 from esrally_ebs.aws.provision.dryrun import dry_run
-from esrally_ebs.aws.provision.goal import TAG_MEMBER, TAG_SESSION, Goal, RunOwner
+from esrally_ebs.aws.provision.goal import (
+    TAG_ARM,
+    TAG_MEMBER,
+    TAG_OWNER,
+    TAG_RUN,
+    TAG_SESSION,
+    Goal,
+    RunOwner,
+)
 from esrally_ebs.aws.provision.host import ArmDevice
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.sweep import Orphan, Orphans, adopt, known_runs, on_disks, orphans
+from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.session import manual
 from esrally_ebs.volumes import aws as backend
 from esrally_ebs.volumes.aws import check_tools
 
+AN_ORPHAN = Orphan(
+    sort="ebs",
+    tags={TAG_SESSION: "s", TAG_ARM: "a", TAG_RUN: "r", TAG_MEMBER: "0", TAG_OWNER: HERE},
+    resources={0: "vol-1"},
+)
 PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
 
 
@@ -174,6 +188,47 @@ def test_what_is_left_is_looked_for_in_the_region_of_the_instance(monkeypatch: p
         monkeypatch.setattr(backend, name, stands_for)
     assert backend.sweep(print) == []
     assert regions == ["eu-west-1"]
+
+
+def refuse(*_: object, **__: object) -> NoReturn:
+    raise AwsError("ec2:DescribeInstances", "RequestLimitExceeded", "try again later")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "stays"),
+    [
+        (lambda *_, **__: Orphans(arms=[AN_ORPHAN]), "AWS still has s/a: vol-1", "AWS ec2:DescribeInstances"),
+        (refuse, "AWS was not asked for what killed sessions left there", "nvme1n1: stays"),
+    ],
+    ids=["of its instance", "of volumes"],
+)
+def test_where_aws_answers_one_question_of_two_what_stays_is_no_success(
+    asked: Callable[..., Orphans],
+    said: str,
+    stays: str,
+    run: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, stands_for in {
+        "on_aws": lambda: True,
+        "instance_here": lambda: HERE,
+        "region_here": lambda: "us-east-1",
+        "_sweep_disks": lambda instance, say: ["nvme1n1: stays"],
+        "_ASKED_AGAIN_S": 0.0,
+        "Aws": lambda region: None,
+        "orphans": asked,
+        "place_of": refuse,
+    }.items():
+        monkeypatch.setattr(backend, name, stands_for)
+    assert main(["clean"]) == 3
+    out, err = capsys.readouterr()
+    assert said in out
+    assert "nothing" not in out
+    assert "esrally-ebs: nvme1n1: stays" in err
+    assert stays in err
+    assert not list(run.glob("*"))
 
 
 @pytest.mark.parametrize("name", GOALS)
