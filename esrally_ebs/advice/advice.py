@@ -23,7 +23,8 @@ TYPES = ("gp2", "gp3", "io2", "st1")  # that are looked at unless others are nam
 _IOPS = (3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 16_000, 20_000, 25_000, 32_000, 48_000, 64_000, 80_000)
 _OF_IO2 = (100, 200, 500, 1000, 2000, 128_000, 256_000)  # IOPS that io1 or io2 may have, and no gp3
 _MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
-_SIZES_GIB = (125, 334, 500, 1000, 2000, 5334, 12_800)  # where IOPS or throughput follow from the size
+# where IOPS or throughput follow from the size
+_SIZES_GIB = (125, 334, 500, 1000, 2000, 5334, 12_800, 16_384)
 _UNITS = {"iops": 1, "throughput_bytes_per_s": MIB, "size_bytes": GIB}  # AWS sells whole ones
 _NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")
 _MOST_USED = 2.0**62  # a log may say any number
