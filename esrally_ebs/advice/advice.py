@@ -141,6 +141,7 @@ def settings(today: VolumeSpec, types: Sequence[str]) -> Iterator[VolumeSpec]:
 
 def _setting(today: VolumeSpec, type_: str, point: Sequence[int]) -> VolumeSpec:
     """The setting that has these values of its type's axes."""
+    today = _whole(today, type_)
     bought: Mapping[str, int] = dict(zip(_axes(type_, today), point, strict=True))
     return large_enough(
         replace(
@@ -156,6 +157,18 @@ def _setting(today: VolumeSpec, type_: str, point: Sequence[int]) -> VolumeSpec:
             mode=None,
             one_zone=False,
         )
+    )
+
+
+def _whole(today: VolumeSpec, type_: str) -> VolumeSpec:
+    """Today's volume in units that AWS sells: disks of an instance, and EFS, have a fraction of a GiB, too."""
+    if type_ == today.type:
+        return today
+    rate = today.throughput_bytes_per_s
+    return replace(
+        today,
+        size_bytes=-(-today.size_bytes // GIB) * GIB,
+        throughput_bytes_per_s=None if rate is None else -(-rate // MIB) * MIB,
     )
 
 
@@ -178,6 +191,7 @@ def _written_out(today: VolumeSpec) -> VolumeSpec:
 
 def _axes(type_: str, today: VolumeSpec) -> dict[str, list[int]]:
     """The values that are looked at of each field in which settings of a type differ."""
+    today = _whole(today, type_)
     size_bytes = today.size_bytes
     sizes = [size_bytes, *(gib * GIB for gib in _SIZES_GIB if gib * GIB > size_bytes)]
     every_iops = sorted({*_IOPS, today.iops or _IOPS[0]})

@@ -76,6 +76,19 @@ def test_what_is_bought_today_is_looked_at_too() -> None:
     assert 7000 in [one.iops for one in settings(replace(GP3, type="io2", iops=7000), ["io2"])]
 
 
+def test_settings_of_another_type_are_whole_as_aws_sells_them() -> None:
+    """A gp3 of 1769.51 GiB and 953.674 MiB/s was advised in place of a disk of 1.9 TB that reads 1 GB/s."""
+    disk = VolumeSpec(
+        name="a", type="instance-store", size_bytes=1_900 * 10**9, iops=1000, throughput_bytes_per_s=10**9
+    )
+    looked_at = list(settings(disk, ["gp2", "gp3", "io2", "st1"]))
+    assert {1770, 2000} <= {one.size_bytes / GIB for one in looked_at}
+    assert 954 * MIB in [one.throughput_bytes_per_s for one in looked_at]
+    assert not [one for one in looked_at if one.size_bytes % GIB or (one.throughput_bytes_per_s or 0) % MIB]
+    own = settings(replace(GP3, size_bytes=500 * 10**9), ["gp3"])
+    assert 500 * 10**9 in [one.size_bytes for one in own]
+
+
 def test_settings_are_as_large_as_their_iops_need() -> None:
     """Of 5 GiB no gp3 of 4,000 IOPS was looked at, which costs 5.64 USD with 8 GiB, but an io2 of 260 USD."""
     small = replace(GP3, size_bytes=5 * GIB)
