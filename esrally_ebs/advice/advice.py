@@ -89,6 +89,7 @@ class Advice:
     options: tuple[Option, ...]
     best: Option | None  # the cheapest that keeps the bound
     doubtful: Option | None  # the cheapest that may keep it, if it is cheaper than ``best``
+    region: str  # whose prices count
     unpriced: tuple[str, ...]  # types of which settings, or today's, were left out, without a price there
     load: Load | None  # None: requests one after the other, as they were recorded
 
@@ -300,6 +301,7 @@ def advise(
         options=tuple(options),
         best=best,
         doubtful=doubtful,
+        region=region,
         unpriced=unpriced if price else tuple(dict.fromkeys((*unpriced, today.type))),
         load=predictor.load,
     )

@@ -1,6 +1,7 @@
 """The race that proves an Advice: its plan, and what it measured beside what was predicted."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from esrally_ebs.advice.cells import cell_table, error_cell, ms_text, setting_te
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor
 from esrally_ebs.advice.recording import requests_of
 from esrally_ebs.errors import MeasurementError
-from esrally_ebs.model import VolumeSpec
+from esrally_ebs.model import REGION, VolumeSpec
 from esrally_ebs.report.model import Table, word
 from esrally_ebs.store.session import Session
 from esrally_ebs.volumes.virtual.replay import Column
@@ -53,8 +54,10 @@ def plan_text(advice: Advice, session: Session) -> str:
         tables.append(("[race]", {name: getattr(plan.race, name) for name in names}))
     cost = plan.cost
     prices = str(cost.prices) if cost.prices else None
+    # a price list of one's own may have regions that no plan can name
+    region = advice.region if re.match(REGION, advice.region) else cost.region
     tables.append(
-        ("[cost]", {"region": cost.region, "prices": prices, "read": cost.read, "written": cost.written})
+        ("[cost]", {"region": region, "prices": prices, "read": cost.read, "written": cost.written})
     )
     tables.append(("[cache]", plan.cache.model_dump()))
     design: dict[str, object] = {

@@ -58,6 +58,15 @@ def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None
     assert plan.cache == made.plan.cache
 
 
+def test_the_race_is_priced_in_the_region_of_the_advice(predictor: Predictor) -> None:
+    """With --region its report had the prices of us-east-1, by which another setting may be the cheaper one."""
+    bound = Bound(percentile=90, seconds=1.0)
+    advice = advise(predictor, GP3, bound, region="ap-northeast-1", types=["gp3"])
+    assert parse_plan(plan_text(advice, recorded()), "prove").cost.region == "ap-northeast-1"
+    unknown = replace(advice, region="us-west-2-lax-1")  # of a price list of one's own
+    assert parse_plan(plan_text(unknown, recorded()), "prove").cost.region is None
+
+
 def test_the_recorded_volume_is_raced_also_where_it_has_no_price(predictor: Predictor) -> None:
     """Of `--arm b` the session's first arm was raced as today's volume, and what it takes was not said."""
     io2 = replace(GP3, name="b", type="io2", iops=8000, throughput_bytes_per_s=None)
