@@ -64,6 +64,8 @@ def plan_text(advice: Advice, session: Session) -> str:
         "rounds": plan.design.most_rounds,
         "nodes": plan.design.nodes,
         "reference": arms[0].name,
+        "margin": plan.design.margin,
+        "confidence": plan.design.confidence,
     }
     lines = [f"# Races what was advised for session {session.id} to keep {advice.bound}."]
     for head, keys in [*tables, ("[design]", design)]:
