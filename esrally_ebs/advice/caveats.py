@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import Advice, Option, UsageOption
-from esrally_ebs.advice.cells import hours_text
+from esrally_ebs.advice.cells import hours_text, setting_text
 from esrally_ebs.advice.prediction import Prediction, Predictor
 from esrally_ebs.advice.recording import requests_of
 from esrally_ebs.catalog.cost import PRICES_VARIABLE
@@ -17,6 +17,7 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
 MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
+_NEARLY_ALL = 0.8  # of what a limit gives: from here on queues come that seconds of queries hardly show
 _QUICKENING = 0.05  # requests that take so much less in the second half are of a node that warms up
 _UNKNOWN = (
     "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
@@ -46,6 +47,7 @@ def caveats(session: Session, advice: Advice, predictor: Predictor, region: str)
         *_warming_up(predictor.quickening),
         *price_warnings((*advice.options, advice.today), advice.unpriced, region),
         *_instance_burst(advice.today.prediction),
+        *_near_limit(advice),
         *_UNKNOWN,
         _ONE_BY_ONE if advice.load is None else _AT_A_RATE,
     )
@@ -105,6 +107,23 @@ def _instance_burst(today: Prediction) -> list[str]:
         f"{spec.instance} is predicted with all of its burst left, on each setting; with requests as on"
         f" today's volume that lasts {lasts}. Under a load that lasts it lets {' and '.join(texts)} through,"
         " to all its volumes together and whatever is bought."
+    ]
+
+
+def _near_limit(advice: Advice) -> list[str]:
+    """A warning where what is advised at a rate has little room left."""
+    if advice.load is None or advice.best is None:
+        return []
+    used = advice.best.prediction.used.items()
+    name, share = max(
+        ((name, share) for name, share in used if share < 1), key=lambda item: item[1], default=("", 0.0)
+    )
+    if share < _NEARLY_ALL:
+        return []
+    return [
+        f"Queries use {share:.0%} of the {name} of {setting_text(advice.best.spec)}: queues that come once in"
+        " minutes are longer than the seconds that are predicted show, p99 above all. Take a setting of which"
+        " less is used, or measure for minutes."
     ]
 
 

@@ -118,6 +118,22 @@ def test_advice_at_a_rate_says_so_and_how_busy_cores_are() -> None:
     assert "its interval straddles it; measure it and gp3" in report.verdict  # 'advise --race' refuses it
 
 
+def test_what_is_advised_near_a_limit_is_said_to_have_rare_queues() -> None:
+    """15 queries of 30 reads each on 500 IOPS: p99 was predicted as 22 ms, and is 0.8 s over half an hour."""
+    made = recording(recorded())
+    predictor = Predictor(made, thread_of(made)).under(Load(15, 8))
+    bound = Bound(percentile=50, seconds=0.05)
+    advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
+    warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
+    assert not any("once in minutes" in one for one in warnings)
+    for iops, used in ((500, "90%"), (2000, "")):
+        io2 = replace(GP3, type="io2", iops=iops, throughput_bytes_per_s=None)
+        best = replace(advice.options[0], prediction=predictor.predict(io2))
+        warnings = build_advice(recorded(), replace(advice, best=best), predictor, region="us-east-1").warnings
+        said = f"Queries use {used} of the iops of io2 100 GiB, 500 IOPS: queues that come once in minutes"
+        assert any(said in one for one in warnings) is bool(used)
+
+
 def test_more_computing_than_the_cores_can_do_is_refused() -> None:
     made = recording(recorded())
     with pytest.raises(PlanError, match=r"--rate 150: .* is 140% of 1 cores, so no volume keeps a bound"):
