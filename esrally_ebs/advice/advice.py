@@ -162,7 +162,7 @@ def _setting(today: VolumeSpec, type_: str, point: Sequence[int]) -> VolumeSpec:
 
 
 def _whole(today: VolumeSpec, type_: str) -> VolumeSpec:
-    """Today's volume in units that AWS sells: disks of an instance, and EFS, have a fraction of a GiB, too."""
+    """Today's volume in units that AWS sells: disks of an instance, and EFS, may have a part of a GiB."""
     if type_ == today.type:
         return today
     rate = today.throughput_bytes_per_s

@@ -129,7 +129,9 @@ def test_what_is_advised_near_a_limit_is_said_to_have_rare_queues() -> None:
     for iops, used in ((500, "90%"), (2000, "")):
         io2 = replace(GP3, type="io2", iops=iops, throughput_bytes_per_s=None)
         best = replace(advice.options[0], prediction=predictor.predict(io2))
-        warnings = build_advice(recorded(), replace(advice, best=best), predictor, region="us-east-1").warnings
+        warnings = build_advice(
+            recorded(), replace(advice, best=best), predictor, region="us-east-1"
+        ).warnings
         said = f"Queries use {used} of the iops of io2 100 GiB, 500 IOPS: queues that come once in minutes"
         assert any(said in one for one in warnings) is bool(used)
 

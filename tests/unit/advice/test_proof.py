@@ -51,7 +51,8 @@ def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None
     """A residency that was allowed was dropped, so the race was refused where its recording was not."""
     made = recorded()
     keys: dict[str, object] = {"dataset.data": "/data", "dataset.indices": "i,j", "cache.max_resident": 0.2}
-    keys |= {"node.car": ["4gheap"], "node.params.x": 'a"b', "design.margin": 0.02, "design.confidence": 0.99}
+    keys |= {"node.car": ["4gheap"], "node.params.x": 'a"b'}
+    keys |= {"design.margin": 0.02, "design.confidence": 0.99}
     made = replace(made, plan=parse_plan(plan_text(advised := advise_first(predictor), made), "p", keys))
     plan = parse_plan(plan_text(advised, made), "prove")
     assert (plan.node, plan.dataset) == (made.plan.node, made.plan.dataset)
@@ -60,7 +61,7 @@ def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None
 
 
 def test_the_race_is_priced_in_the_region_of_the_advice(predictor: Predictor) -> None:
-    """With --region its report had the prices of us-east-1, by which another setting may be the cheaper one."""
+    """With --region its report had the prices of us-east-1, by which another setting may be the cheaper."""
     bound = Bound(percentile=90, seconds=1.0)
     advice = advise(predictor, GP3, bound, region="ap-northeast-1", types=["gp3"])
     assert parse_plan(plan_text(advice, recorded()), "prove").cost.region == "ap-northeast-1"
