@@ -40,15 +40,15 @@ def worker(rally: None) -> Any:  # noqa: ANN401 - Rally is untyped
     return made
 
 
-def with_a_task(worker: Any) -> None:  # noqa: ANN401
+def with_a_task(worker: Any, latency_s: float = 0.1) -> None:  # noqa: ANN401
     """A task that began 0.1 s ago and has one sample that was not handed over."""
     worker.sampler = driver.Sampler(start_timestamp=time.perf_counter() - 0.1)
-    add_sample(worker)
+    add_sample(worker, latency_s)
 
 
-def add_sample(worker: Any) -> None:  # noqa: ANN401
+def add_sample(worker: Any, latency_s: float = 0.1) -> None:  # noqa: ANN401
     normal = metrics.SampleType.Normal
-    worker.sampler.add("task", 0, normal, {}, 1.0, 1.0, 0.1, 0.1, 0.1, None, 1, "ops", 0.1, 0.5)
+    worker.sampler.add("task", 0, normal, {}, 1.0, 1.0, latency_s, 0.1, 0.1, None, 1, "ops", 0.1, 0.5)
 
 
 def test_a_look_sees_the_end_of_the_task_at_once(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
@@ -101,6 +101,22 @@ def test_the_next_request_waits_until_samples_are_where_they_belong(
     handing_over.join(20)
     assert worker.sent == [2]
     assert begins - sent[0] >= 2 * 0.2
+
+
+def test_requests_that_are_due_at_a_time_do_not_wait_for_samples_to_be_written(
+    worker: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept = list[float]()
+    monkeypatch.setattr(waits, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(waits, "_DIGESTION_S", 1.0)
+    worker.executor_future.set_result(())
+    for latency_s in (0.1, 0.3):  # with its service time of 0.1 s, the second waited 0.2 s for its turn
+        with_a_task(worker, latency_s)
+        worker.send_samples()
+
+    assert worker.sent == [1, 1]
+    assert slept == [1.0, 0.0]
 
 
 def test_at_the_end_of_its_task_everything_goes(worker: Any) -> None:  # noqa: ANN401
