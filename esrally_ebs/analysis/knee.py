@@ -247,11 +247,12 @@ class KneeSearch:
         return Knee(rate=rate, low=low, high=high, doubt=self._doubt(tried, rate))
 
     def _doubt(self, tried: Sequence[StepResult], knee: float) -> str:
-        below = [step for step in tried if step.rate < knee]
+        # where no rate held, the knee is the lowest that was tried
+        below = [step for step in tried if step.rate < knee or math.isclose(step.rate, knee)]
         late = sum(step.late for step in below) / max(sum(step.requests for step in below), 1)
         if late > self.bound.allowed:
             return (
-                f"at lower rates {late:.2%} of the requests were late, the bound allows "
+                f"up to this rate {late:.2%} of the requests were late, the bound allows "
                 f"{self.bound.allowed:.2%}: some take longer by themselves; the knee is lower, or is none"
             )
         asked = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE)
