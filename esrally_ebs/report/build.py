@@ -125,6 +125,8 @@ class _Analysis:
         yield from _cut(self._recorded)
         yield from of_writes or _unknown(session, findings, self._checks)
         yield from self._knees.warnings() if self._knees else ()
+        for waits in self._waits:
+            yield from search.warnings(findings, waits)
         yield from causes.warnings(findings, self._explained)
         yield from _doubts([*self._scopes, *self._waits])
 

@@ -32,9 +32,10 @@ from esrally_ebs.report.model import (
     titled,
 )
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_share
+from esrally_ebs.units import format_seconds, format_share
 
 TOGETHER = "all tasks together"  # what stands in the place of a task
+_SENT_LATE_S = 0.005  # where a client is free, the load generator sends no later than that
 
 
 def percentile_table(findings: Findings, arms: Sequence[str]) -> Table:
@@ -77,6 +78,24 @@ def _key(findings: Findings, of: str = "service_time") -> str:
 
 
 _BLANK = Cell(text="", facts={})
+
+
+def warnings(findings: Findings, latency: Findings) -> Iterator[str]:
+    """Where ``latency`` is mostly the wait for a client, by the service times that ``findings`` have."""
+    answered_s = {(s.task, s.arm): s.p50_s for s in findings.summaries}
+    waited_s = {
+        f"{s.task} on {s.arm}": s.p50_s - own_s
+        for s in latency.summaries
+        if (own_s := answered_s[s.task, s.arm]) and s.p50_s - own_s > max(own_s, _SENT_LATE_S)
+    }
+    if waited_s:
+        more = f" and {len(waited_s) - 3} more" if len(waited_s) > 3 else ""
+        most = format_seconds(max(waited_s.values()))
+        yield (
+            f"latency: {', '.join(list(waited_s)[:3])}{more}: mostly the wait for a free client (up to "
+            f"{most} in the median), which grows with the number of requests where more come than are "
+            "answered; give more clients, or a lower rate"
+        )
 
 
 def _together(findings: Findings, arms: Sequence[str]) -> Row:

@@ -413,6 +413,15 @@ def test_where_some_tasks_alone_are_late_what_to_do_names_them_beside_the_others
     assert made.next_step.endswith("but slower on 1 of 2 tasks (by up to 50.0 %).")
 
 
+def test_latency_that_is_mostly_the_wait_for_a_client_is_doubted(tmp_path: Path) -> None:
+    late = [
+        replace(row, latency_s=row.service_time_s + (2.5 if (row.task, row.arm) == ("q", "gp3") else 0.004))
+        for row in rows({"gp2": 0.01, "gp3": 0.01})
+    ]
+    (said,) = (text for text in built(tmp_path, late, **OPEN).warnings if "free client" in text)
+    assert said.startswith("latency: q on gp3: mostly the wait for a free client (up to 2.5 s in the median)")
+
+
 def test_too_few_rounds_are_said_once_and_not_of_latency_again(tmp_path: Path) -> None:
     few = [row for row in waiting(rows({"gp2": 1.0, "gp3": 1.0})) if row.round < 4]
     made = built(tmp_path, few, **OPEN)
