@@ -18,7 +18,7 @@ import orjson
 
 from esrally_ebs.workload.queries.dsl import PATHS_OF_ALL, Json, Walk
 from esrally_ebs.workload.queries.search import LoggedSearch, Reason, format_time
-from esrally_ebs.workload.queries.shapes import LIMIT, OF_DATES, Shape, Shapes, Templates, is_object
+from esrally_ebs.workload.queries.shapes import LIMIT, OF_DATES, Shape, Shapes, Templates, is_object, target_of
 
 _FORMAT: Final = "strict_date_optional_time"
 _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
@@ -324,8 +324,7 @@ class Preparer:
         params = self._params(search) if search.params else {}
         has_limit = params.pop(LIMIT, None) is not None or shape.has_limit
         self._count_changes(search, targets, has_limit=has_limit)
-        # the name of an index holds no question mark
-        template = self.templates.of(shape, f"{targets}?{'&'.join(sorted(params))}" if params else targets)
+        template = self.templates.of(shape, target_of(targets, params))
         template.add(search.took_ms)
         if targets not in self._last:
             self._note_names(targets)

@@ -9,15 +9,17 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
 from esrally_ebs.workload.queries.dsl import MODULE_PARTS, PARTS, PATHS_OF_ALL, Walk
-from esrally_ebs.workload.queries.search import Reason
+from esrally_ebs.workload.queries.search import Reason, words
 
+_LITERAL_PARAMS: Final = words("from preference q routing stats suggest_text terminate_after")
+_MAX_VALUE_CHARS: Final = 200  # of another parameter of the URL, so that targets are no longer than names
 MAX_DEPTH: Final = 60
 LIMIT: Final = "timeout"
 _MAX_SKELETONS: Final = 50_000
@@ -189,6 +191,15 @@ def _is_painless(script: Any) -> bool:  # noqa: ANN401
     return "id" not in script and script.get("lang") in _PAINLESS
 
 
+def target_of(names: str, params: Mapping[str, str]) -> str:
+    """Indices and the URL's parameters, whose literals are those that the same parts of a body are."""
+    shape = "&".join(
+        name if name in _LITERAL_PARAMS else f"{name}={value:.{_MAX_VALUE_CHARS}}"
+        for name, value in sorted(params.items())
+    )
+    return f"{names}?{shape}" if params else names
+
+
 class Template:
     """Queries that differ by their literals only."""
 
@@ -196,7 +207,7 @@ class Template:
 
     def __init__(self, name: str, target: str, shape: str) -> None:
         self.name = name
-        self.target = target  # indices, and the names of the URL's parameters: "logs-?", "logs-??q&size"
+        self.target = target  # indices, and the URL's parameters: "logs-?", "logs-??q&size=10"
         self.shape = shape
         self.count = 0
         self._took: Counter[int] = Counter()
