@@ -7,6 +7,7 @@ import base64
 import hashlib
 import ipaddress
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -142,14 +143,20 @@ _ISO_DATE: Final = re.compile(
 _DATE: Final = re.compile(  # with the day, or the year, first
     r"(?:(?:19|20)\d\d([/.-])\d\d?\1\d\d?|\d\d?([/.-])\d\d?\2(?:19|20)\d\d)(?:[T ]\d\d:\d\d(?::\d\d)?)?"
 )
-_TOKEN: Final = re.compile(r"\w+")
+# Vowel signs, accents that are characters of their own, joiners: they are of the word that they stand in.
+_MARKS: Final = "\u200c\u200d" + "".join(
+    char for char in map(chr, range(0x300, 0x20000)) if unicodedata.category(char)[0] == "M"
+)
+_WORD: Final = rf"\w[\w{_MARKS}]*+"
+_TOKEN: Final = re.compile(_WORD)
 _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
 # Numbers after ^ and ~ weigh and blur. What stands before a colon is a field, and so is what must exist,
 # where the language has fields; in a phrase nothing is.
 _QUERY_WORD: Final = re.compile(
     r'"(?P<phrase>(?:[^"\\]|\\.)*+)"'
     rf"|(?P<kept>[\^~][\d.]+|\|\|{_LUCENE_STEPS}(?!\w))"
-    r"|\b\d+(?:\.\d+){3}\b|(?P<field>_exists_:\S+|\b\w++(?=(?:[\w.*-]|\\.){0,255}+:))|\w+",
+    r"|\b\d+(?:\.\d+){3}\b"
+    rf"|(?P<field>_exists_:\S+|\b{_WORD}(?=(?:[\w{_MARKS}.*-]|\\.){{0,255}}+:))|{_WORD}",
     re.DOTALL,
 )
 _MASK: Final = re.compile(r"(.+)(/\d{1,3})")

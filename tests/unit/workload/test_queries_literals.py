@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,12 @@ def before_hashing(body: dict[str, Any]) -> dict[str, Any]:
 )
 def test_what_is_no_word_is_not_hashed(text: str) -> None:
     assert hash_text(text) == text
+
+
+@pytest.mark.parametrize("word", ["हिन्दी", "ก็", "cafe\u0301", "שָׁלוֹם", "می\u200cخواهم"])
+def test_a_word_is_hashed_with_its_vowel_signs_and_accents(word: str) -> None:
+    assert re.fullmatch(r"h[0-9a-f]{12} \*h[0-9a-f]{12}\*", hash_text(f"{word} *{word}*"))
+    assert hash_query(f"{word}:{word}") == f"{word}:{hash_text(word)}"
 
 
 def test_a_hash_keeps_what_the_query_needs() -> None:
