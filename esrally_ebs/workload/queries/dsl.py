@@ -32,7 +32,7 @@ _CLAUSES: Final = words(
     "organic positive post_filter queries query rescore_query should"
 )
 # Their fields are no options.
-_DOCUMENTS: Final = words("after doc document documents meta params points search_after")
+_DOCUMENTS: Final = words("after contexts doc document documents meta params points search_after")
 _SPAN_CLAUSES: Final = frozenset(("exclude", "include", "match"))  # elsewhere they are something else
 _AGGREGATIONS: Final = words(
     "avg avg_bucket bucket_script cardinality composite cumulative_sum date_histogram date_range "

@@ -19,7 +19,7 @@ import orjson
 
 from esrally_ebs.workload.queries.dsl import PATHS_OF_ALL, Json, Walk
 from esrally_ebs.workload.queries.search import LoggedSearch, Reason, format_time
-from esrally_ebs.workload.queries.shapes import LIMIT, OF_DATES, Shape, Shapes, Templates, is_object, target_of
+from esrally_ebs.workload.queries.shapes import LIMIT, OF_DATES, Shape, Shapes, Templates, asked_of, is_object
 
 _FORMAT: Final = "strict_date_optional_time"
 _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
@@ -174,9 +174,10 @@ _FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a path to an aggrega
 _STEP_OF_PATH: Final = re.compile(
     rf"((?:\A|>)\s*)(?!(?:{'|'.join(PATHS_OF_ALL)})\s*(?:>|\Z))([^>\[]+?)(?=\s*(?:[>\[]|\.[^.>\[]+\Z|\Z))"
 )
-# A string of a script; group 1 is what makes it the name of a field or of a parameter.
+# A string of a script, a comment, or a regular expression; group 1 has what makes it a field or a parameter.
 _SCRIPT_STRING: Final = re.compile(
     r"""(\[|\b(?:containsKey|field)\(|\$\(|\bparams\.\w+,)?\s*(?:'[^']*'|"[^"]*")"""
+    r"|/[/*]|(?:\A|[(=~,!?:&|{;]|\breturn)\s*/"
 )
 _SORTED_MISSING: Final = frozenset(("_first", "_last"))
 
@@ -193,11 +194,12 @@ class Hasher(Walk):
         self.refused = False
 
     def literal(self, value: Json, key: str, where: str) -> Json:
-        if not isinstance(value, str) or _NOT_HASHED.match(where):
+        if not isinstance(value, str) or (_NOT_HASHED.match(where) and key != "_name"):
             return value
         if (
             where in ("regexp", "kql", "wrapper")
             or key == "categorization_filters"
+            or (key == "regex" and not where)  # of a suggestion
             or (where == "query_string" and has_regexp(value))
             or (where in _WITH_INCLUDE and key in ("include", "exclude"))
         ):
@@ -331,7 +333,7 @@ class Preparer:
         params = self._params(search) if search.params else {}
         has_limit = params.pop(LIMIT, None) is not None or shape.has_limit
         self._count_changes(search, targets, has_limit=has_limit)
-        template = self.templates.of(shape, target_of(targets, params))
+        template = self.templates.of(shape, asked_of(targets, params))
         template.add(search.took_ms)
         if targets not in self._last:
             self._note_names(targets)

@@ -191,7 +191,7 @@ def _is_painless(script: Any) -> bool:  # noqa: ANN401
     return "id" not in script and script.get("lang") in _PAINLESS
 
 
-def target_of(names: str, params: Mapping[str, str]) -> str:
+def asked_of(names: str, params: Mapping[str, str]) -> str:
     """Indices and the URL's parameters, whose literals are those that the same parts of a body are."""
     shape = "&".join(
         name if name in _LITERAL_PARAMS else f"{name}={value:.{_MAX_VALUE_CHARS}}"

@@ -16,7 +16,7 @@ from query_logs import accounted, query_line, requests, write
 from esrally_ebs.workload.queries import Options, import_logs, shapes
 from esrally_ebs.workload.queries.importing import Ordering
 from esrally_ebs.workload.queries.prepare import Freezer, Hasher, hash_text
-from esrally_ebs.workload.queries.shapes import Shapes, Templates, target_of
+from esrally_ebs.workload.queries.shapes import Shapes, Templates, asked_of
 
 NUMBERS = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False))
 SCALARS = st.one_of(st.text(max_size=12), NUMBERS, st.booleans(), st.none())
@@ -247,8 +247,8 @@ def test_parameters_of_the_url_tell_templates_apart_as_the_same_parts_of_a_body_
     shape, templates = Shapes().of("{}"), Templates()
 
     def name(**params: str) -> str:
-        return templates.of(shape, target_of("logs", params)).name
+        return templates.of(shape, asked_of("logs", params)).name
 
     assert len({name(), name(size="10"), name(size="10000"), name(sort="at:asc"), name(sort="at:desc")}) == 5
     assert name(size="10", q="a", routing="1") == name(size="10", q="b", routing="2")
-    assert len(target_of("logs", {"_source": "a" * 10_000})) < 300  # of a log of one's own
+    assert len(asked_of("logs", {"_source": "a" * 10_000})) < 300  # of a log of one's own
