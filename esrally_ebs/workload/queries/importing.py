@@ -57,6 +57,10 @@ _NOT_READ: Final = (  # how a line of it begins, and what to do
         "a journal around another log; take the lines out: jq -r .MESSAGE",
     ),
     (
+        re.compile(rb'\{(.*, *)?"(events|logEvents)" *: *\['),
+        "an export of CloudWatch; take the lines out: jq -r '(.events // .logEvents)[].message'",
+    ),
+    (
         re.compile(rb'\{(.*[,{] *)?"(message|original)" *: *"\s*(\{|\[\d{4}-)'),
         "a log within another, as shippers write it; take the lines out: jq -r .message (or .event.original)",
     ),
@@ -70,7 +74,12 @@ _NOT_READ: Final = (  # how a line of it begins, and what to do
     ),
     (
         re.compile(rb"\S+ std(out|err) [FP] "),
-        "a container's log; take off the first three words of each line",
+        "a container's log; take off the first three words of each line, and the end of one in parts (P): "
+        """awk '{e = $3 == "P" ? "" : "\\n"; sub(/^[^ ]+ [^ ]+ [^ ]+ /, ""); printf "%s%s", $0, e}'""",
+    ),
+    (
+        re.compile(rb'"?@timestamp"?,'),
+        "a table (CSV); export it as JSON, one line for each entry",
     ),
     (
         re.compile(rb'[^{]+\{"(@timestamp|type)" *: *"'),
