@@ -211,10 +211,11 @@ def test_no_request_is_answered_by_the_request_cache_unless_the_log_asks_for_it(
     assert source(tmp_path / "out").params()["cache"] is cache
 
 
-def test_targets_with_special_characters_come_as_they_were(folder: Path) -> None:
+def test_targets_with_special_characters_stay_as_a_path_has_them(folder: Path) -> None:
     last = requests(folder)[-1]
-    assert last["path"] == "/%7B%7Bboom%7D%7D%7B%25x%25%7D,a*/_search"
-    assert source(folder, template=last["template"]).params()["index"] == "{{boom}}{%x%},a*"
+    index = source(folder, template=last["template"]).params()["index"]
+    # Rally makes a path of it without quoting
+    assert f"/{index}/_search" == last["path"] == "/%7B%7Bboom%7D%7D%7B%25x%25%7D,a*/_search"
 
 
 def test_rally_finds_the_source_by_its_name() -> None:
