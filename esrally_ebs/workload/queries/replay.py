@@ -111,10 +111,15 @@ class Replay:
 
     def _read(self, position: int) -> dict[str, Any]:
         start, end = self._offsets[position] >> _LENGTH_BITS, self._offsets[position] & _LENGTH_MASK
-        request: dict[str, Any] = orjson.loads(os.pread(_opened(self._path, self._version), end, start))
+        line = os.pread(_opened(self._path, self._version), end, start)
+        try:
+            request: dict[str, Any] = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise PlanError(f"{self._path}: no JSON: {line[:80]!r}; {_AGAIN}") from error
         return request
 
 
+_AGAIN: Final = "import the workload again, from this file if you have changed it"
 _LENGTH_BITS: Final = 26  # of a line: up to 64 MiB
 _LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
 
@@ -149,7 +154,7 @@ def _offsets(path: Path, template: str | None, version: int) -> "array[int]":
     try:
         with path.open("rb") as lines:
             for line in lines:
-                if line.endswith(ending):
+                if line.endswith(ending) and not line.isspace():
                     offsets.append(start << _LENGTH_BITS | len(line))
                     took_ms.append(_took_ms(line) if template is not None else 0.0)
                 start += len(line)
@@ -157,7 +162,7 @@ def _offsets(path: Path, template: str | None, version: int) -> "array[int]":
         raise PlanError(f"{path}: {error.strerror}; import the workload again") from error
     if not offsets:
         what = f"no request of template {template}" if template else "no request"
-        raise PlanError(f"{path}: has {what}; import the workload again")
+        raise PlanError(f"{path}: has {what}; {_AGAIN}")
     return offsets if template is None else _spread(offsets, took_ms)
 
 

@@ -239,6 +239,21 @@ def test_queries_that_are_gone_are_one_line(folder: Path) -> None:
         source(folder)
 
 
+def test_queries_that_were_changed_by_hand_are_asked_or_are_one_line(folder: Path) -> None:
+    path = folder / "queries.ndjson"
+    lines = path.read_text().splitlines()
+    path.write_text("\n\n".join([*lines, '{"at":1.0,']) + "\n\n")
+    replay = source(folder)
+    assert [replay.params()["body"] for _ in lines] == [json.loads(line)["body"] for line in lines]
+    with pytest.raises(PlanError, match=r"queries\.ndjson: no JSON: .*; import .* from this file"):
+        replay.params()
+    path.write_text("".join(f"{json.dumps(json.loads(line))}\n" for line in lines))  # with blanks
+    with pytest.raises(PlanError, match=r"has no request of template .*, from this file if you have changed"):
+        source(folder, template=json.loads(lines[0])["template"])
+    import_logs([path], folder / "again")
+    assert len(requests(folder / "again")) == len(lines)
+
+
 def test_tracks_of_other_requests_are_told_apart(tmp_path: Path) -> None:
     digests = []
     for name, value in (("a", 1), ("b", 1), ("c", 2)):
