@@ -1,7 +1,7 @@
 """Your queries: logs in, a Rally track out that asks the same queries.
 
 logs (files to lines) -> formats (lines to searches) -> shards (lines of one request made one again) ->
-prepare (what can be replayed, its template, its dates) -> ordering (by time) -> output (the track).
+prepare (what can be replayed, its template, ``dates`` fixed) -> ordering (by time) -> output (the track).
 ``replay`` hands the requests to Rally.
 """
 

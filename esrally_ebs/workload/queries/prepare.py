@@ -9,7 +9,7 @@ import ipaddress
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -17,28 +17,10 @@ from urllib.parse import quote
 
 import orjson
 
+from esrally_ebs.workload.queries.dates import LUCENE_RANGE, LUCENE_STEPS, NOW, Freezer
 from esrally_ebs.workload.queries.dsl import PATHS_OF_ALL, Json, Walk
-from esrally_ebs.workload.queries.search import LoggedSearch, Reason, format_time
-from esrally_ebs.workload.queries.shapes import LIMIT, OF_DATES, Shape, Shapes, Templates, asked_of, is_object
-
-_FORMAT: Final = "strict_date_optional_time"
-_MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
-_STEPS: Final = r"(?:(?:[+-]\d*|/)[yMwdhHms])*"
-_MATHS: Final = rf"now(?P<maths>{_STEPS})"
-_NOW: Final = re.compile(_MATHS)
-# [now-1d TO now} of query strings, and ts:>=now-1d; there signs may be escaped
-_LUCENE_STEPS: Final = _STEPS.replace("/", r"\\?/").replace("[+-]", r"\\?[+-]")
-_LUCENE_MATHS: Final = rf"now(?P<maths>{_LUCENE_STEPS})"
-_LUCENE_RANGE: Final = re.compile(r"[\[{]\s*\S+\s+TO\s+\S+?\s*[\]}]")
-_LUCENE_NOW: Final = re.compile(rf'(?<![\w"])(?P<quote>")?{_LUCENE_MATHS}(?(quote)"|(?!["\w]))')
-_LUCENE_SIDE: Final = re.compile(rf'(?<=[:(\s])([<>])(=?)("?)({_LUCENE_MATHS})\3(?=[\s()^]|\Z)')
-_KQL_SIDE: Final = re.compile(rf'([<>]=?\s*)("?){_MATHS}\2(?=[\s()}}]|\Z)')
-_BOUNDS: Final = frozenset(("gt", "gte", "lt", "lte", "from", "to", "min", "max", "origin", "missing"))
-_NESTED_BOUNDS: Final = frozenset(("extended_bounds", "hard_bounds", "ranges"))
-
-_NO_DATES: Final = frozenset(("fuzzy", "prefix", "wildcard"))
-_DECAYS: Final = frozenset(("exp", "gauss", "linear"))
-_TIME: Final = re.compile(r"[\d.]+(d|h|m|s|ms)")
+from esrally_ebs.workload.queries.search import LoggedSearch, Reason
+from esrally_ebs.workload.queries.shapes import LIMIT, Shape, Shapes, Templates, asked_of, is_object
 
 _MAX_NAMES: Final = 10_000
 _MAX_TARGETS: Final = 3_500  # of the 4,096 bytes that a node takes for the line with a request's URL
@@ -53,88 +35,6 @@ DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has 
 NARROWED: Final = "narrowed to the index"
 UNLIMITED: Final = "time limits taken off, as what is not answered in time would depend on the volume"
 _WRAPPER: Final = re.compile(r'\{\s*"wrapper"\s*:\s*\{\s*"query"\s*:\s*"([\w+/=]+)"\s*\}\s*\}')
-
-
-class Freezer(Walk):
-    """Fixes ``now`` to the time of the request; ``frozen`` counts what was.
-
-    ``now-1d/d`` becomes ``2024-05-06T07:08:09.000Z||-1d/d``: Elasticsearch's own maths on an anchor, so that
-    rounding and time zones stay its business. Where the query gives a format, the anchor's is added to it.
-    """
-
-    def __init__(self, at_us: int) -> None:
-        super().__init__()
-        self.frozen = 0
-        self._anchor = format_time(at_us)
-
-    def literal(self, value: Json, key: str, where: str) -> Json:
-        if not isinstance(value, str) or "now" not in value or key == "_name" or where in _NO_DATES:
-            return value
-        if where == "query_string" and key == "query":
-            return self.query_string(value)
-        if where == "kql" and key == "query":
-            return _KQL_SIDE.sub(lambda side: f'{side[1]}"{self._fixed(side)}"', value)
-        match = _NOW.fullmatch(value)
-        # the word alone is a date only where a date must be
-        if match is None or (not match["maths"] and key not in _BOUNDS):
-            return value
-        return self._fixed(match)
-
-    def options(self, options: dict[str, Json], where: str, *, walked: dict[str, Json]) -> dict[str, Json]:
-        bounds = list(_bounds(options, walked))
-        if all(before == after for before, after in bounds):
-            return walked
-        if isinstance(options.get("format"), str):
-            return {**walked, "format": f"{options['format']}||{_FORMAT}"}
-        others = [str(before) for before, after in bounds if before == after and before is not None]
-        if where in OF_DATES and all(map(_MILLISECONDS.fullmatch, others)):
-            # the mapping's format need not take the anchor
-            return {**walked, "format": f"{_FORMAT}||epoch_millis" if others else _FORMAT}
-        return walked
-
-    def _option(self, key: str, value: Json, where: str) -> Json:
-        walked = super()._option(key, value, where)
-        if key in _DECAYS and where == "function_score" and isinstance(walked, dict):
-            return {field: self._decay(options) for field, options in walked.items()}
-        return walked
-
-    def _decay(self, options: Json) -> Json:
-        """A decay over time; without an origin it is from now on."""
-        is_over_time = isinstance(options, dict) and _TIME.fullmatch(str(options.get("scale")))
-        if not is_over_time or "origin" in options:
-            return options
-        self.frozen += 1
-        return {**options, "origin": self._anchor}
-
-    def query_string(self, text: str) -> str:
-        """The ranges of a Lucene query string, as in the URL's parameter ``q``."""
-        text = _LUCENE_SIDE.sub(_as_range, text)
-        return _LUCENE_RANGE.sub(
-            lambda part: _LUCENE_NOW.sub(lambda match: f'"{self._fixed(match)}"', part[0]), text
-        )
-
-    def _fixed(self, match: re.Match[str]) -> str:
-        self.frozen += 1
-        maths = match["maths"].replace("\\", "")  # between quotes nothing of it is escaped
-        return f"{self._anchor}||{maths}" if maths else self._anchor
-
-
-def _as_range(side: re.Match[str]) -> str:
-    """``>=now-1d`` as the range that it is, ``[now-1d TO *]``, which takes a date between quotes."""
-    if side[1] == ">":
-        return f"{'[' if side[2] else '{'}{side[4]} TO *]"
-    return f"[* TO {side[4]}{']' if side[2] else '}'}"
-
-
-def _bounds(options: dict[str, Json], walked: dict[str, Json]) -> Iterator[tuple[Json, Json]]:
-    """Each bound of a query or an aggregation, as it was and as it has become."""
-    for key in _BOUNDS & options.keys():
-        yield options[key], walked[key]
-    for key in _NESTED_BOUNDS & options.keys():
-        parts = (each if isinstance(each, list) else [each] for each in (options[key], walked[key]))
-        for before, after in zip(*parts, strict=True):
-            if isinstance(before, dict):
-                yield from _bounds(before, after)
 
 
 _ISO_DATE: Final = re.compile(
@@ -154,7 +54,7 @@ _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
 # where the language has fields; in a phrase nothing is.
 _QUERY_WORD: Final = re.compile(
     r'"(?P<phrase>(?:[^"\\]|\\.)*+)"'
-    rf"|(?P<kept>[\^~][\d.]+|\|\|{_LUCENE_STEPS}(?!\w))"
+    rf"|(?P<kept>[\^~][\d.]+|\|\|{LUCENE_STEPS}(?!\w))"
     r"|\b\d+(?:\.\d+){3}\b"
     rf"|(?P<field>_exists_:\S+|\b{_WORD}(?=(?:[\w{_MARKS}.*-]|\\.){{0,255}}+:))|{_WORD}",
     re.DOTALL,
@@ -166,7 +66,7 @@ _QUERY_REGEXP: Final = re.compile(r'"(?:[^"\\]|\\.)*"|((?:\A|(?<=[:\s(+!-]))/.+?
 _WITH_INCLUDE: Final = frozenset(("rare_terms", "significant_terms", "significant_text", "terms"))
 _NOT_HASHED: Final = re.compile(r"geo_|shape")
 _OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and aggregations
-_BOUNDS_IN_QUERY: Final = re.compile(rf"{_ISO_DATE.pattern}|{_LUCENE_RANGE.pattern}|:\(?[<>]")
+_BOUNDS_IN_QUERY: Final = re.compile(rf"{_ISO_DATE.pattern}|{LUCENE_RANGE.pattern}|:\(?[<>]")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _POINT: Final = re.compile(r"-?\d+(\.\d+)?, *-?\d+(\.\d+)?")
 _FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a path to an aggregation
@@ -250,7 +150,7 @@ def hash_query(text: str, *, has_fields: bool = True) -> str:
 
 def hash_text(text: str) -> str:
     """A string with each word hashed; what stands between them (blanks, wildcards) stays."""
-    if any(kind.fullmatch(text) for kind in (_ISO_DATE, _DATE, _NOW, _POINT)):
+    if any(kind.fullmatch(text) for kind in (_ISO_DATE, _DATE, NOW, _POINT)):
         return text
     mask = _MASK.fullmatch(text)
     if mask and _address(mask[1]):

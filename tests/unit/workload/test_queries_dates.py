@@ -9,7 +9,7 @@ import pytest
 from query_logs import query_line, requests, write
 
 from esrally_ebs.workload.queries import import_logs
-from esrally_ebs.workload.queries.prepare import Freezer
+from esrally_ebs.workload.queries.dates import Freezer
 from esrally_ebs.workload.queries.shapes import Shapes
 
 AT_US = 1_767_348_000_123_000  # 2026-01-02T10:00:00.123Z

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from query_logs import accounted, query_line, requests, write
 
 from esrally_ebs.workload.queries import Options, import_logs, shapes
+from esrally_ebs.workload.queries.dates import Freezer
 from esrally_ebs.workload.queries.importing import Ordering
-from esrally_ebs.workload.queries.prepare import Freezer, Hasher, hash_text
+from esrally_ebs.workload.queries.prepare import Hasher, hash_text
 from esrally_ebs.workload.queries.shapes import Shapes, Templates, asked_of
 
 NUMBERS = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False))
