@@ -5,11 +5,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from esrally_ebs.workload.queries.dsl import Json, Walk
-from esrally_ebs.workload.queries.search import format_time
+from esrally_ebs.workload.queries.search import format_time, words
 from esrally_ebs.workload.queries.shapes import OF_DATES
 
 _FORMAT: Final = "strict_date_optional_time"
 _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
+# By the shape of a date, where any mapping that reads such dates reads them so (not 1/2/2026).
+_FORMATS: Final = {"9999-99-99": _FORMAT} | {
+    re.sub("[a-zA-Z]", "9", day + time): day + time
+    for day in ("yyyy-MM-dd", "yyyy/MM/dd", "dd.MM.yyyy")
+    for time in (" HH:mm:ss", " HH:mm:ss.SSS", *(("",) if "-" not in day else ()))
+}
 _STEPS: Final = r"(?:(?:[+-]\d*|/)[yMwdhHms])*"
 _MATHS: Final = rf"now(?P<maths>{_STEPS})"
 NOW: Final = re.compile(_MATHS)
@@ -18,12 +24,14 @@ LUCENE_STEPS: Final = _STEPS.replace("/", r"\\?/").replace("[+-]", r"\\?[+-]")
 _LUCENE_MATHS: Final = rf"now(?P<maths>{LUCENE_STEPS})"
 LUCENE_RANGE: Final = re.compile(r"[\[{]\s*\S+\s+TO\s+\S+?\s*[\]}]")
 _LUCENE_NOW: Final = re.compile(rf'(?<![\w"])(?P<quote>")?{_LUCENE_MATHS}(?(quote)"|(?!["\w]))')
-_LUCENE_SIDE: Final = re.compile(rf'(?<=[:(\s])([<>])(=?)("?)({_LUCENE_MATHS})\3(?=[\s()^]|\Z)')
+_LUCENE_SIDE: Final = re.compile(rf'(?<=[:(\s+!-])([<>])(=?)("?)({_LUCENE_MATHS})\3(?=[\s()^]|\Z)')
 _KQL_SIDE: Final = re.compile(rf'([<>]=?\s*)("?){_MATHS}\2(?=[\s()}}]|\Z)')
 _BOUNDS: Final = frozenset(("gt", "gte", "lt", "lte", "from", "to", "min", "max", "origin", "missing"))
 _NESTED_BOUNDS: Final = frozenset(("extended_bounds", "hard_bounds", "ranges"))
 
-_NO_DATES: Final = frozenset(("fuzzy", "prefix", "wildcard"))
+_NO_DATES: Final = words(
+    "combined_fields fuzzy intervals match_phrase_prefix more_like_this prefix simple_query_string wildcard"
+)
 _DECAYS: Final = frozenset(("exp", "gauss", "linear"))
 _TIME: Final = re.compile(r"[\d.]+(d|h|m|s|ms)")
 
@@ -60,9 +68,10 @@ class Freezer(Walk):
         if isinstance(options.get("format"), str):
             return {**walked, "format": f"{options['format']}||{_FORMAT}"}
         others = [str(before) for before, after in bounds if before == after and before is not None]
-        if where in OF_DATES and all(map(_MILLISECONDS.fullmatch, others)):
+        formats = dict.fromkeys([_FORMAT, *map(_format_of, others)])
+        if where in OF_DATES and "" not in formats:
             # the mapping's format need not take the anchor
-            return {**walked, "format": f"{_FORMAT}||epoch_millis" if others else _FORMAT}
+            return {**walked, "format": "||".join(formats)}
         return walked
 
     def _option(self, key: str, value: Json, where: str) -> Json:
@@ -90,6 +99,14 @@ class Freezer(Walk):
         self.frozen += 1
         maths = match["maths"].replace("\\", "")  # between quotes nothing of it is escaped
         return f"{self._anchor}||{maths}" if maths else self._anchor
+
+
+def _format_of(date: str) -> str:
+    """The format that the shape of a date shows; empty where several may read it."""
+    shape = re.sub(r"\d", "9", date.partition("||")[0])
+    if _MILLISECONDS.fullmatch(date):
+        return "epoch_millis"
+    return _FORMAT if shape.startswith("9999-99-99T") else _FORMATS.get(shape, "")
 
 
 def _as_range(side: re.Match[str]) -> str:

@@ -53,7 +53,7 @@ def test_a_decay_over_time_begins_at_the_time_of_the_log_where_it_names_no_other
     assert [row["body"] for row in requests(tmp_path / "out")] == bodies
 
 
-@pytest.mark.parametrize("query", ["prefix", "wildcard", "fuzzy"])
+@pytest.mark.parametrize("query", ["prefix", "wildcard", "fuzzy", "match_phrase_prefix"])
 def test_what_is_never_a_date_stays(query: str) -> None:
     body = {"query": {query: {"a": {"value": "now-1d", "_name": "now/d"}}}}
     assert Freezer(AT_US).body(body) == body
@@ -83,9 +83,17 @@ def test_a_bound_that_the_mapping_must_read_keeps_its_format() -> None:
         (1767225600000, "strict_date_optional_time||epoch_millis"),
         ("1767225600001", "strict_date_optional_time||epoch_millis"),
         (1767225600, None),  # seconds by one mapping, milliseconds by another
+        ("2026-01-01", FORMAT),
+        ("2026-01-01T00:00:00+01:00", FORMAT),
+        ("2026-01-01 00:00:00", f"{FORMAT}||yyyy-MM-dd HH:mm:ss"),
+        ("2026/01/01||-1y/d", f"{FORMAT}||yyyy/MM/dd"),
+        ("31.12.2025 23:59:59.999", f"{FORMAT}||dd.MM.yyyy HH:mm:ss.SSS"),
+        ("31/12/2025", None),  # by another mapping the 12th of a 31st month
     ],
 )
-def test_a_mapping_of_milliseconds_need_not_take_the_fixed_date(other: object, format_: str | None) -> None:
+def test_a_mapping_need_not_take_the_fixed_date_where_its_format_is_seen(
+    other: object, format_: str | None
+) -> None:
     bounds = frozen({"query": {"range": {"ts": {"from": other, "to": "now"}}}})["query"]["range"]["ts"]
     assert (bounds["from"], bounds["to"], bounds.get("format")) == (other, AT, format_)
 
@@ -95,8 +103,8 @@ def test_a_mapping_of_milliseconds_need_not_take_the_fixed_date(other: object, f
     [
         ("date_range", {"ranges": [{"to": "now-10d/d"}, {"from": "now"}]}, FORMAT),
         ("date_range", {"ranges": [{"from": 1767348000000, "to": "now"}]}, f"{FORMAT}||epoch_millis"),
-        ("date_range", {"ranges": [{"from": "2026/01/01", "to": "now"}]}, None),
-        ("date_range", {"missing": "2026/01/01", "ranges": [{"to": "now"}]}, None),
+        ("date_range", {"ranges": [{"from": "2026/01/01", "to": "now"}]}, f"{FORMAT}||yyyy/MM/dd"),
+        ("date_range", {"missing": "01/01/2026", "ranges": [{"to": "now"}]}, None),
         ("date_range", {"ranges": [{"to": "2026/01/01"}]}, None),
         ("date_histogram", {"hard_bounds": {"min": "now-1y", "max": "now"}}, FORMAT),
     ],
@@ -132,6 +140,7 @@ def test_dates_of_aggregations_and_query_strings_are_fixed() -> None:
         ("ts:>now-1h", f'ts:{{"{AT}||-1h" TO *]'),
         ("a:b AND ts:>=now-1d\\/d", f'a:b AND ts:["{AT}||-1d/d" TO *]'),
         ("ts:(>now-1h AND <=now)", f'ts:({{"{AT}||-1h" TO *] AND [* TO "{AT}"])'),
+        ("ts:(+>now-2d -<now-1d)", f'ts:(+{{"{AT}||-2d" TO *] -[* TO "{AT}||-1d"}})'),
         ("ts:<now-1M^2", f'ts:[* TO "{AT}||-1M"}}^2'),
         ("ts:[now-1d\\/d TO now\\/d}", f'ts:["{AT}||-1d/d" TO "{AT}||/d"}}'),
         ("ts:[now\\-1d TO now\\+1h]", f'ts:["{AT}||-1d" TO "{AT}||+1h"]'),
