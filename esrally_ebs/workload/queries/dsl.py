@@ -72,6 +72,7 @@ PARTS: Final = _TOP_STRUCTURE | words(
     "runtime_mappings script_fields search_after sort stats suggest terminate_after"
 )
 MODULE_PARTS: Final = words("rank retriever sub_searches")  # of versions after 8.8, or of x-pack
+_PLACES: Final = words("collate highlight indexed_shape rescore")  # where other names are options
 _ORDERS: Final = frozenset(("asc", "desc"))
 PATHS_OF_ALL: Final = words("_bucket_count _count _key _term _time")  # what any bucket has
 
@@ -185,7 +186,7 @@ class Walk:
         return {key: self._option(key, value, where) for key, value in node.items()}
 
     def _option(self, key: str, value: Json, where: str) -> Json:
-        if key == "script" or key.endswith("_script"):
+        if key == "script" or key.endswith("_script") or (key == "query" and where == "collate"):
             return self._script(value)
         if key in ("aggs", "aggregations") and isinstance(value, dict):
             return self._aggregations(value)
@@ -213,7 +214,7 @@ class Walk:
         plain = key == "functions" or (where == "rescore" and key == "query") or where in _FIELD_QUERIES
         if (key in _CLAUSES and not plain) or spans:
             return self._query(value)
-        return self._options(value, key if key in ("highlight", "indexed_shape", "rescore") else where)
+        return self._options(value, key if key in _PLACES else where)
 
     def _script(self, node: Json) -> Json:
         self.scripts.append(node)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from query_logs import query_line, requests, write
 
+from esrally_ebs.errors import FormatError
 from esrally_ebs.workload.queries import Options, import_logs
 from esrally_ebs.workload.queries.prepare import Hasher, hash_query, hash_text
 from esrally_ebs.workload.queries.shapes import Shapes
@@ -331,6 +332,18 @@ def test_what_would_be_another_language_if_it_were_hashed(body: dict[str, Any], 
     hasher = Hasher()
     hasher.body(body)
     assert hasher.refused is refused
+
+
+def test_a_suggestion_is_collated_by_a_script(tmp_path: Path) -> None:
+    query = {"source": {"match": {"{{field}}": "{{suggestion}}"}}}
+    phrase = {"field": "t", "collate": {"query": query, "params": {"field": "t"}, "prune": True}}
+    log = write(tmp_path / "log", query_line({"suggest": {"s": {"text": "bob", "phrase": phrase}}}))
+    import_logs([log], tmp_path / "out")
+    (request,) = requests(tmp_path / "out")
+    assert request["body"]["suggest"]["s"]["phrase"] == phrase
+    for options in (Options(hash_literals=True), Options(modules=False)):
+        with pytest.raises(FormatError, match="no request to race"):
+            import_logs([log], tmp_path / "none", options)
 
 
 def test_a_regular_expression_of_the_url_is_not_hashed(tmp_path: Path) -> None:
