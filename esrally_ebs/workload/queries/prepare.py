@@ -209,7 +209,7 @@ class Preparer:
         self.templates = Templates()
         self.changed: Counter[str] = Counter()
         self.indices: dict[str, Reason | str] = {}  # targets in the log -> the request's, or the reason
-        self.asked: set[str] = set()  # the names of all targets of requests
+        self.asked: set[str] = set()  # the names of all targets that requests cannot do without
         self._last: set[str] = set()  # targets whose names these are
         self._index = index
         self._hash = hash_literals
@@ -235,7 +235,8 @@ class Preparer:
         self._count_changes(search, targets, has_limit=has_limit)
         template = self.templates.of(shape, asked_of(targets, params))
         template.add(search.took_ms)
-        if targets not in self._last:
+        is_needed = params.get("ignore_unavailable", "false") == "false"
+        if is_needed and targets not in self._last:
             self._note_names(targets)
         fields = {
             "method": "POST",

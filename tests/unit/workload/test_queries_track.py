@@ -44,6 +44,17 @@ def test_the_track_hands_rally_to_the_pack_as_the_one_that_ships() -> None:
     assert (ROOT / "tracks/noaa-ebs/track.py").read_text() == TRACK_PY
 
 
+def test_an_index_is_not_needed_that_a_request_can_do_without(tmp_path: Path) -> None:
+    def line(index: str, **params: object) -> str:
+        return json.dumps({"at": 0, "method": "GET", "path": f"/{index}/_search", "params": params})
+
+    lines = [line("a,old", ignore_unavailable=True), line("a", ignore_unavailable=False), line("b")]
+    lines.append(line("c,old?ignore_unavailable").replace("/_search", "").replace("old?", "old/_search?"))
+    import_logs([write(tmp_path / "log", *lines)], tmp_path / "out")
+    assert [index.name for index in load(tmp_path / "out").indices] == ["a", "b"]
+    assert len(requests(tmp_path / "out")) == len(lines)
+
+
 def test_rally_loads_it_with_a_task_for_each_template(folder: Path) -> None:
     loaded = load(folder)
     by_template, in_order, as_logged = loaded.challenges
