@@ -5,9 +5,10 @@ interpreter lock of the process that makes the requests, and samples that are ha
 there: 6 ms for a thousand, during which a warm request or five take 10 ms longer each, for whoever has the
 lock keeps it for 5 ms. Then the driver reads them and makes rows of them, which takes a processor for another
 8 ms. So a look sleeps until the task ends or samples must go, and the next request waits until they are
-written; one that is due at a time does not, as it would be late. Nor does the garbage collector look through all that was imported any more, which stopped a request
-of each race for 80 to 110 ms. And an answer is read as far as hits and took go, not to its end, which takes
-160 us and more for ten hits and makes the next request some 2 % slower.
+written; one that is due at a time does not, as it would be late. Nor does the garbage collector look through
+all that was imported any more, which stopped a request of each race for 80 to 110 ms. And an answer is read
+as far as hits and took go, not to its end, which takes 160 us and more for ten hits and makes the next
+request some 2 % slower.
 
 Under spawn Rally has read two of the intervals before we can change them: then races take longer, no more.
 """
