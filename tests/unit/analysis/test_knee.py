@@ -212,7 +212,8 @@ def test_queries_that_break_the_bound_by_themselves_are_doubted() -> None:
     service_s = np.where(np.random.default_rng(3).random(200_000) < 0.012, 0.03, 0.0045)
     rules = KneeSearch(bound=P99, step_s=30.0, steps=10, confidence=0.975, margin=0.05)
     knee = rules.knee(simulated_queue.run(rules, service_s, 2, 0))  # no rate has 99 % within the bound
-    assert re.match(r"up to this rate 1\.\d\d% of the requests were late, the bound allows 1\.00%", knee.doubt)
+    said = r"up to this rate 1\.\d\d% of the requests were late, the bound allows 1\.00%"
+    assert re.match(said, knee.doubt)
 
 
 def test_the_lowest_rate_that_was_tried_is_doubted_where_more_are_late_than_the_bound_allows() -> None:
