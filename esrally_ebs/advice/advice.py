@@ -247,8 +247,8 @@ def _cheapest(
         swapped = [(*low[:at], value, *low[at + 1 :]) for at, value in enumerate(high)]
         at = max(range(len(high)), key=lambda at: usd(type_, swapped[at]))
         unit = _UNITS[list(_axes(type_, today))[at]]
-        middle = low[at] + (high[at] - low[at]) // unit // 2 * unit
-        above = (*low[:at], min(middle + unit, high[at]), *low[at + 1 :])
+        middle = max(low[at], (low[at] + high[at]) // 2 // unit * unit)  # today's may be no whole number
+        above = (*low[:at], min((middle // unit + 1) * unit, high[at]), *low[at + 1 :])
         heappush(corners, (usd(type_, low), type_, low, (*high[:at], middle, *high[at + 1 :])))
         heappush(corners, (usd(type_, above), type_, above, high))
     return best
