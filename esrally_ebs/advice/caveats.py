@@ -13,6 +13,7 @@ from esrally_ebs.catalog.cost import PRICES_VARIABLE
 from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import State
+from esrally_ebs.report.bottleneck import NAMES
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
@@ -111,19 +112,19 @@ def _instance_burst(today: Prediction) -> list[str]:
 
 
 def _near_limit(advice: Advice) -> list[str]:
-    """A warning where what is advised at a rate has little room left."""
-    if advice.load is None or advice.best is None:
+    """A warning where what keeps the bound at a rate has little room left; credits that are left pile up."""
+    option = advice.best or advice.today
+    if advice.load is None or not option.keeps:
         return []
-    used = advice.best.prediction.used.items()
-    name, share = max(
-        ((name, share) for name, share in used if share < 1), key=lambda item: item[1], default=("", 0.0)
-    )
+    used = {share: name for name, share in option.prediction.used.items() if not name.endswith(CREDITS)}
+    share = max(used, default=0.0)
     if share < _NEARLY_ALL:
         return []
+    name = NAMES.get(used[share], used[share])
     return [
-        f"Queries use {share:.0%} of the {name} of {setting_text(advice.best.spec)}: queues that come once in"
-        " minutes are longer than the seconds that are predicted show, p99 above all. Take a setting of which"
-        " less is used, or measure for minutes."
+        f"Queries use {share:.0%} of the {name} of {setting_text(option.spec)}:"
+        " queues that come once in minutes are longer than the seconds that are predicted show, p99 above"
+        " all. Take a setting of which less is used, or measure for minutes."
     ]
 
 

@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from recorded_requests import COMPUTE_S, GP3, IOS, folder_of, of_computing, recorded, recording
 
-from esrally_ebs.advice.advice import advise
+from esrally_ebs.advice.advice import Advice, Option, advise
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor
 from esrally_ebs.advice.tables import build_advice
@@ -16,6 +17,7 @@ from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Bound
+from esrally_ebs.units import GIB
 from esrally_ebs.volumes.virtual.replay import Load, replay
 
 
@@ -118,22 +120,33 @@ def test_advice_at_a_rate_says_so_and_how_busy_cores_are() -> None:
     assert "its interval straddles it; measure it and gp3" in report.verdict  # 'advise --race' refuses it
 
 
+def near_limit(advice: Advice, predictor: Predictor) -> str:
+    """The warning that what keeps the bound has little room; empty without one."""
+    warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
+    return next((one for one in warnings if "once in minutes" in one), "")
+
+
 def test_what_is_advised_near_a_limit_is_said_to_have_rare_queues() -> None:
     """15 queries of 30 reads each on 500 IOPS: p99 was predicted as 22 ms, and is 0.8 s over half an hour."""
     made = recording(recorded())
     predictor = Predictor(made, thread_of(made)).under(Load(15, 8))
     bound = Bound(percentile=50, seconds=0.05)
     advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
-    warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
-    assert not any("once in minutes" in one for one in warnings)
-    for iops, used in ((500, "90%"), (2000, "")):
-        io2 = replace(GP3, type="io2", iops=iops, throughput_bytes_per_s=None)
-        best = replace(advice.options[0], prediction=predictor.predict(io2))
-        warnings = build_advice(
-            recorded(), replace(advice, best=best), predictor, region="us-east-1"
-        ).warnings
-        said = f"Queries use {used} of the iops of io2 100 GiB, 500 IOPS: queues that come once in minutes"
-        assert any(said in one for one in warnings) is bool(used)
+    assert not near_limit(advice, predictor)
+
+    def on(**of: Any) -> Option:  # noqa: ANN401 - fields of a volume
+        spec = replace(GP3, throughput_bytes_per_s=None, credits=0.0, **of)
+        return replace(advice.options[0], prediction=predictor.predict(spec))
+
+    busy = on(type="io2", iops=500)
+    said = "Queries use 90% of the volume IOPS of io2 100 GiB, 500 IOPS: queues that come once in minutes"
+    assert near_limit(replace(advice, best=busy), predictor).startswith(said)
+    assert near_limit(replace(advice, best=None, today=busy), predictor).startswith(said)
+    assert not near_limit(replace(advice, best=on(type="io2", iops=2000)), predictor)
+    # credits that it does not use are there for what comes: in half an hour p99 is no longer than predicted
+    of_credits = on(type="gp2", iops=None, size_bytes=167 * GIB)
+    assert of_credits.prediction.used["credits"] == pytest.approx(0.9, abs=0.01)
+    assert not near_limit(replace(advice, best=of_credits), predictor)
 
 
 def test_more_computing_than_the_cores_can_do_is_refused() -> None:
