@@ -86,7 +86,8 @@ def warnings(findings: Findings, latency: Findings) -> Iterator[str]:
     waited_s = {
         f"{s.task} on {s.arm}": s.p50_s - own_s
         for s in latency.summaries
-        if (own_s := answered_s[s.task, s.arm]) and s.p50_s - own_s > max(own_s, _SENT_LATE_S)
+        if s.task in latency.tasks  # of others, as those that index beforehand, no latency is shown
+        and s.p50_s - (own_s := answered_s[s.task, s.arm]) > max(own_s, _SENT_LATE_S)
     }
     if waited_s:
         more = f" and {len(waited_s) - 3} more" if len(waited_s) > 3 else ""
