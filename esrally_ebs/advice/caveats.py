@@ -38,7 +38,7 @@ _AT_A_RATE = (
 )
 
 
-def caveats(session: Session, advice: Advice, predictor: Predictor, region: str) -> tuple[str, ...]:
+def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str, ...]:
     """The warnings of an advice."""
     return (
         *_unfinished(session),
@@ -46,7 +46,7 @@ def caveats(session: Session, advice: Advice, predictor: Predictor, region: str)
         *session.warnings,
         *_left_out(predictor.halves),
         *_warming_up(predictor.quickening),
-        *price_warnings((*advice.options, advice.today), advice.unpriced, region),
+        *price_warnings((*advice.options, advice.today), advice.unpriced, advice.region),
         *_instance_burst(advice.today.prediction),
         *_near_limit(advice),
         *_UNKNOWN,

@@ -31,7 +31,7 @@ _PARTS_IN_MEMORY = (0.25, 0.5, 1.0)  # of what requests read
 
 
 def build_advice(
-    session: Session, advice: Advice, predictor: Predictor, *, region: str, proof: Session | None = None
+    session: Session, advice: Advice, predictor: Predictor, *, proof: Session | None = None
 ) -> Report:
     """The whole report; with ``proof``, the race of ``plan_text``, also what that measured."""
     raced = advice.best or advice.doubtful
@@ -43,7 +43,7 @@ def build_advice(
     tables += [*_memory(advice, predictor), _patterns(predictor), _check(predictor)]
     return Report(
         kind="advice",
-        title=f"Advice for session {session.id}, arm {predictor.check.spec.name}, prices of {region}",
+        title=f"Advice for session {session.id}, arm {predictor.check.spec.name}, prices of {advice.region}",
         about=(),
         facts={"session": session.id, "state": str(session.state), "plan": session.plan.name},
         verdict=_verdict(advice, predictor.requests) if proof is None else proof_verdict(advice, proof),
@@ -55,7 +55,7 @@ def build_advice(
         next_step=_next_step(advice, session, proof),
         labels=(f"A statement {MODELS}.", *_under(advice.load)),
         tables=tuple(tables),
-        warnings=caveats(session, advice, predictor, region),
+        warnings=caveats(session, advice, predictor),
         figures=Figures(tradeoffs=(_plot(advice),)),
     )
 

@@ -141,7 +141,7 @@ def advise_command(
     proof, code = None, 0
     if race and _differs(advice):
         proof, code = _race(plan_text(advice, recorded), accept)
-    give(build_advice(recorded, advice, predictor, region=region, proof=proof), form, output)
+    give(build_advice(recorded, advice, predictor, proof=proof), form, output)
     return code or _exit_code(advice, proof)
 
 

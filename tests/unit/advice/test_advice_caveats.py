@@ -24,7 +24,7 @@ def test_a_node_that_was_still_warming_up_is_a_warning(at_first: float, said: bo
     of = of_computing(0.03 * np.where(np.arange(count) < count // 2, at_first, 1.0), rounds=4)
     made = Predictor(of, thread_of(of))
     advice = advise(made, GP3, Bound(percentile=99, seconds=1.0), region="us-east-1", types=["gp3"])
-    warnings = build_advice(recorded(), advice, made, region="us-east-1").warnings
+    warnings = build_advice(recorded(), advice, made).warnings
     assert any("13% less in the second half" in warning for warning in warnings) is said
 
 
@@ -33,7 +33,7 @@ def test_types_without_a_price_in_a_region_are_left_out_and_said(predictor: Pred
     assert advice.best is not None
     assert advice.unpriced == ("io2", "st1")
     assert {option.spec.type for option in advice.options} == {"gp2", "gp3"}
-    warnings = build_advice(recorded(), advice, predictor, region="us-east-2").warnings
+    warnings = build_advice(recorded(), advice, predictor).warnings
     assert warnings[0].startswith("Settings of io2, st1 were left out")
     assert warnings[1] == (
         "Prices in us-east-2 that were not verified against AWS's price list: storage, throughput, IOPS."
@@ -46,10 +46,10 @@ def test_what_must_be_known_of_a_recording_is_said_with_its_advice(predictor: Pr
     """One that was broken off, or of a log some of which is missing, gave advice as any other."""
     advice = advise(predictor, GP3, LOOSE, region="us-east-1", types=["gp3"])
     made = replace(recorded(), state=State.CANCELLED, reason="by the user", warnings=("--log: cut",))
-    warnings = build_advice(made, advice, predictor, region="us-east-1").warnings
+    warnings = build_advice(made, advice, predictor).warnings
     assert warnings[0].startswith("Session 0123 is cancelled (by the user): predicted are")
     assert warnings[1] == "--log: cut"
-    warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
+    warnings = build_advice(recorded(), advice, predictor).warnings
     assert not [one for one in warnings if "0123" in one]
     assert [one for one in warnings if "those of io1, io2, st1 and sc1 are assumed from what AWS says" in one]
 
@@ -63,7 +63,7 @@ def test_what_an_instance_lets_through_for_good_is_said(
     """Volumes are predicted without their burst, the instance with it; nobody said so."""
     today = replace(GP3, instance=instance)
     advice = advise(predictor, today, LOOSE, region="us-east-1", types=["gp3"])
-    warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
+    warnings = build_advice(recorded(), advice, predictor).warnings
     lines = [one for one in warnings if "Under a load that lasts it lets" in one]
     assert [said in one for one in lines] == ([True] if said else [])
 
@@ -74,7 +74,7 @@ def test_requests_that_failed_are_said_with_the_advice(predictor: Predictor) -> 
     rows = [{**one, "success": number > 2} for number, one in enumerate(recorded().samples.to_pylist())]
     bulk = row(task="index", round=0, success=False)
     made = replace(recorded(), samples=table(*rows, row(arm="b", success=False), bulk))
-    warnings = build_advice(made, advice, predictor, region="us-east-1").warnings
+    warnings = build_advice(made, advice, predictor).warnings
     assert warnings[0] == "3 of 48 requests failed while recorded: those are left out."
 
 
@@ -83,7 +83,7 @@ def test_how_long_the_burst_of_an_instance_lasts_is_said(predictor: Predictor) -
     used = {**predictor.check.used, "instance-iops-credits": 3.0, "instance-throughput-credits": 0.1}
     today = replace(advice.today, prediction=replace(advice.today.prediction, used=used))
     advice = replace(advice, today=today)
-    warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
+    warnings = build_advice(recorded(), advice, predictor).warnings
     (line,) = (one for one in warnings if "t3.nano" in one)
     hours = (11_800 - 250) * 1800 / (2 * 250) / 3600  # 500 more a second are taken than come back
     assert f"with requests as on today's volume that lasts {hours:,.2f} h. Under a load" in line

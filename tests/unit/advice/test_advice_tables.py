@@ -38,7 +38,7 @@ LOOSE = Bound(percentile=90, seconds=1.0)
 
 
 def report_of(advice: Advice, predictor: Predictor) -> Report:
-    return build_advice(recorded(), advice, predictor, region="us-east-1")
+    return build_advice(recorded(), advice, predictor)
 
 
 def test_programs_get_seconds_and_shares(predictor: Predictor) -> None:
@@ -176,7 +176,7 @@ def test_a_limit_of_the_instance_is_none_of_the_volume(predictor: Predictor) -> 
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
     limited = replace(advice.today.prediction, waits={"iops": 0.1, "instance-iops": 0.5})
     advice = replace(advice, today=replace(advice.today, prediction=limited))
-    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    report = build_advice(recorded(), advice, predictor)
     assert report.details[0].endswith("a month, held back by instance IOPS.")
 
 
@@ -190,7 +190,7 @@ def test_what_ios_wait_for_each_limit_is_shown_of_each_setting(predictor: Predic
     advice = replace(
         advice, today=replace(advice.today, prediction=today, price=price_of(9.0)), options=(best,)
     )
-    report = build_advice(recorded(), replace(advice, best=best), predictor, region="us-east-1")
+    report = build_advice(recorded(), replace(advice, best=best), predictor)
     (limits,) = (table for table in report.tables if table.key == "limits")
     assert [column.title for column in limits.columns] == ["iops", "throughput", "instance-iops"]
     texts = [[cell.text for cell in row.cells] for row in limits.rows]
@@ -200,7 +200,7 @@ def test_what_ios_wait_for_each_limit_is_shown_of_each_setting(predictor: Predic
 def test_each_task_has_the_percentile_that_is_bounded(predictor: Predictor) -> None:
     """Of --keep p90 the table of tasks had p50 and p99."""
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
-    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    report = build_advice(recorded(), advice, predictor)
     (tasks,) = (table for table in report.tables if table.key == "tasks")
     titles = [column.title for column in tasks.columns]
     assert titles == [f"{when} p{percentile}" for when in ("today", "then") for percentile in (50, 90, 99)]
@@ -220,7 +220,7 @@ def test_todays_volume_is_not_raced_against_itself(predictor: Predictor) -> None
     bound = Bound(percentile=90, seconds=(today.value + today.high) / 2)
     advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
     advice = replace(advice, doubtful=advice.options[0], best=None)
-    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    report = build_advice(recorded(), advice, predictor)
     assert "race" not in f"{report.verdict} {report.next_step}"
     assert "more rounds" in report.next_step
 
@@ -229,7 +229,7 @@ def test_todays_setting_and_a_size_of_memory_stand_in_a_table_once(predictor: Pr
     """Today's was there as a setting, too; of little that is read all parts are a mebibyte."""
     bound = Bound(percentile=90, seconds=1.0)
     advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
-    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    report = build_advice(recorded(), advice, predictor)
     tables = {table.key: [row.item for row in table.rows] for table in report.tables}
     assert tables["front"] == ["gp3 100 GiB, 3,000 IOPS, 125 MiB/s (today)"]
     assert tables["memory"] == ["1.0 MiB"]
@@ -247,7 +247,7 @@ def test_so_few_requests_bound_no_p99_and_their_advice_says_so(
     assert [one.high is None for one in made.check.whole] == [False, False, True]
     advice = advise(made, GP3, Bound(percentile=99, seconds=10.0), region="us-east-1")
     assert (advice.best, advice.doubtful) == (None, advice.options[0])
-    report = build_advice(recorded(), advice, made, region="us-east-1")
+    report = build_advice(recorded(), advice, made)
     assert "may keep p99 of 10000 ms; more is not known, as 99 requests bound no p99" in report.verdict
     assert report.next_step.startswith("record 100 requests or more")
     assert not [name for name, render in RENDERERS.items() if "inf ms" in render(report)]
@@ -262,7 +262,7 @@ def test_memory_is_as_doubtful_as_a_setting(predictor: Predictor) -> None:
     assert cached.high is not None
     bound = Bound(percentile=90, seconds=(cached.value + cached.high) / 2)
     advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
-    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    report = build_advice(recorded(), advice, predictor)
     (memory,) = (table for table in report.tables if table.key == "memory")
     assert memory.rows[0].cells[-1].text == "perhaps"
 

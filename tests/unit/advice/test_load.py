@@ -63,7 +63,7 @@ def test_a_volume_that_serves_fewer_queries_than_come_keeps_no_bound() -> None:
     assert not predictor.predict(gp2).falls_behind
     assert predictor.predict(replace(gp2, credits=0.0)).falls_behind
     predictor.under(Load(120, 16))
-    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    report = build_advice(recorded(), advice, predictor)
     assert report.details[0] == (
         "Today: serves fewer queries than come, for 8.00 USD a month, held back by volume IOPS."
     )
@@ -109,20 +109,20 @@ def test_advice_at_a_rate_says_so_and_how_busy_cores_are() -> None:
     predictor = Predictor(made, thread_of(made)).under(Load(120, 16))
     bound = Bound(percentile=50, seconds=0.05)
     advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
-    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    report = build_advice(recorded(), advice, predictor)
     assert "at 120 queries a second that come by chance, on 16 cores" in report.labels[1]
     assert report.details[-1] == (
         f"What queries compute at that rate is {120 * (IOS + 1) * COMPUTE_S / 16:.0%} of the cores."
     )
     assert report.next_step.startswith("measure it: 'esrally-ebs knee PLAN --latency p50=50ms'")
     straddling = replace(advice, doubtful=advice.options[1], best=advice.options[-1])
-    report = build_advice(recorded(), straddling, predictor, region="us-east-1")
+    report = build_advice(recorded(), straddling, predictor)
     assert "its interval straddles it; measure it and gp3" in report.verdict  # 'advise --race' refuses it
 
 
 def near_limit(advice: Advice, predictor: Predictor) -> str:
     """The warning that what keeps the bound has little room; empty without one."""
-    warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
+    warnings = build_advice(recorded(), advice, predictor).warnings
     return next((one for one in warnings if "once in minutes" in one), "")
 
 

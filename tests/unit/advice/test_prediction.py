@@ -277,7 +277,7 @@ def test_a_task_that_is_far_off_gives_no_advice_though_another_makes_up_for_it()
         made.require_right()
     bound = Bound(percentile=90, seconds=1.0)
     advice = advise(three_tasks({}), GP3, bound, region="us-east-1", types=["gp3"])
-    report = build_advice(recorded(), advice, made, region="us-east-1")
+    report = build_advice(recorded(), advice, made)
     (check,) = (table for table in report.tables if table.key == "self-check")
     off = [(row.item, row.cells[0].text) for row in check.rows[3:5]]
     assert off == [("middle of quick", "+40.0%"), ("middle of slow", "-28.6%")]

@@ -37,10 +37,10 @@ def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: P
     bound = Bound(percentile=90, seconds=predictor.check.percentile(90).value * 0.8)
     made = recorded()
     advice = advise(predictor, GP3, bound, region="us-east-1")
-    report = build_advice(made, advice, predictor, region="us-east-1")
+    report = build_advice(made, advice, predictor)
     assert all("statement of volume models" in render(report) for render in RENDERERS.values())
     assert "What requests wait for is inferred" in RENDERERS["text"](report)
-    logged = build_advice(replace(made, kind="trace"), advice, predictor, region="us-east-1")
+    logged = build_advice(replace(made, kind="trace"), advice, predictor)
     assert "workload import" in logged.next_step  # 'advise --race' refuses it
     plan = parse_plan(plan_text(advice, made), "prove")
     assert plan.arm[0].type == "gp3"
@@ -75,7 +75,7 @@ def test_the_recorded_volume_is_raced_also_where_it_has_no_price(predictor: Pred
     bound = Bound(percentile=90, seconds=1.0)
     advice = advise(predictor, io2, bound, region="us-east-2", types=["gp3"])
     assert advice.unpriced == ("io2",)  # that it is missing was not said
-    report = build_advice(recorded(), advice, predictor, region="us-east-2")
+    report = build_advice(recorded(), advice, predictor)
     assert re.match(r"Today: p90 .* ms at a price that is not known, held back by", report.details[0])
     (front,) = (table for table in report.tables if table.key == "front")
     assert [row.cells[0].text for row in front.rows if "(today)" in row.item] == ["-"]
@@ -118,9 +118,7 @@ def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predic
             [0, *[2 * e.value for e in made_on.whole], 9],
         )
         rows += [row(arm=spec.name, service_time_s=float(seconds)) for seconds in times_s]
-    report = build_advice(
-        made, advice, predictor, region="us-east-1", proof=replace(made, samples=table(*rows))
-    )
+    report = build_advice(made, advice, predictor, proof=replace(made, samples=table(*rows)))
     assert report.next_step.endswith(f"that race: 'esrally-ebs report {made.id}'")
     assert report.verdict == f"In the race no setting kept {bound}."
     assert report.details[0].startswith("Predicted: ")
@@ -175,7 +173,7 @@ def test_a_race_without_requests_of_an_arm_is_no_proof(predictor: Predictor) -> 
     made = recorded()
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1")
     with pytest.raises(MeasurementError, match="race again"):
-        build_advice(made, advice, predictor, region="us-east-1", proof=made)
+        build_advice(made, advice, predictor, proof=made)
 
 
 def test_a_race_of_another_track_is_refused_with_the_way_to_do_it(
