@@ -19,7 +19,7 @@ from esrally_ebs.aws.provision.execute import Executor
 from esrally_ebs.aws.provision.goal import TAG_ARM, TAG_SESSION, Goal, RunOwner, new_goal, sort_of
 from esrally_ebs.aws.provision.host import ArmHost, LinuxHost, LoopHost
 from esrally_ebs.aws.provision.journal import Journal
-from esrally_ebs.aws.provision.sweep import MOUNT_NAME, Orphan, adopt, on_disks, orphans
+from esrally_ebs.aws.provision.sweep import MOUNT_NAME, Orphan, Orphans, adopt, on_disks, orphans
 from esrally_ebs.catalog.cost import PriceList, Usage
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.disks import Sort
@@ -147,21 +147,23 @@ def sweep(say: Say, *, dead_instances: bool = False) -> list[str]:
     """
     if not on_aws():
         return []
-    problems = list[str]()
+    problems, first = list[str](), Orphans(arms=[])
     try:
         instance = instance_here()
         problems += _sweep_disks(instance, say)
         # volumes of an instance are in its region, whichever the environment names
         api = Aws(region_here() or configured_region())
         ask = partial(orphans, api, _owner(instance), dead_instances=dead_instances)
-        left = ask(now_s=SYSTEM_CLOCK.epoch())
-        if left.arms:
+        left = first = ask(now_s=SYSTEM_CLOCK.epoch())
+        if first.arms:
             SYSTEM_CLOCK.sleep(_ASKED_AGAIN_S)
-            first, left = left, ask(now_s=SYSTEM_CLOCK.epoch())
+            left = ask(now_s=SYSTEM_CLOCK.epoch())
             left = replace(left, arms=[arm for arm in left.arms if arm in first.arms])
     except SetupError as error:
-        say(f"AWS was not asked for what killed sessions left there: {error}")
-        return problems
+        if not first.arms:
+            say(f"AWS was not asked for what killed sessions left there: {error}")
+        seen = [f"AWS listed {one.text}, and could not be asked again: {error}" for one in first.arms]
+        return [*problems, *first.problems, *seen]
     problems += left.problems
     for note in left.notes:
         say(note)

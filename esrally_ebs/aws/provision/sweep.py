@@ -243,8 +243,11 @@ def _why_left(
             " container may use it; if none does, delete it by hand, or clean after a reboot"
         )
     instance, ours = tag.partition(":")[0], owner.wrote(tag)
-    if not ours and (not resource.idle or _runs(api, instance)):
-        return ""
+    try:
+        if not ours and (not resource.idle or _runs(api, instance)):
+            return ""
+    except SetupError as error:  # which must not keep what is ours
+        return f"whether its instance {instance} runs could not be asked: {error}"
     if resource.is_copy:
         return "it has our tags, but we have not made it: a backup was restored, or a snapshot copied"
     if ours:

@@ -79,15 +79,15 @@ class Beginning:
         return answer
 
 
-class WithoutEfs:
-    """AWS that does not answer for EFS."""
+class Without:
+    """AWS that does not answer for a service or an operation."""
 
-    def __init__(self, world: World, code: str) -> None:
-        self._world, self._code = world, code
+    def __init__(self, world: World, what: str, code: str) -> None:
+        self._world, self._what, self._code = world, what, code
 
     def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
-        if service == "efs":
-            raise AwsError(f"elasticfilesystem:{operation}", self._code, "no")
+        if self._what in (service, operation):
+            raise AwsError(f"{service}:{operation}", self._code, "no")
         return self._world.aws.call(service, operation, **params)
 
 
@@ -194,16 +194,21 @@ def refuse(*_: object, **__: object) -> NoReturn:
     raise AwsError("ec2:DescribeInstances", "RequestLimitExceeded", "try again later")
 
 
+def found() -> Orphans:
+    return Orphans(arms=[AN_ORPHAN])
+
+
 @pytest.mark.parametrize(
     ("asked", "said", "stays"),
     [
-        (lambda *_, **__: Orphans(arms=[AN_ORPHAN]), "AWS still has s/a: vol-1", "AWS ec2:DescribeInstances"),
-        (refuse, "AWS was not asked for what killed sessions left there", "nvme1n1: stays"),
+        ([found, found], "AWS still has s/a: vol-1", "AWS ec2:DescribeInstances"),
+        ([refuse], "AWS was not asked for what killed sessions left there", "nvme1n1: stays"),
+        ([found, refuse], "", "AWS listed s/a: vol-1, and could not be asked again: AWS ec2:"),
     ],
-    ids=["of its instance", "of volumes"],
+    ids=["of its instance", "of volumes", "of volumes again"],
 )
 def test_where_aws_answers_one_question_of_two_what_stays_is_no_success(
-    asked: Callable[..., Orphans],
+    asked: list[Callable[[], Orphans]],
     said: str,
     stays: str,
     run: Path,
@@ -211,6 +216,7 @@ def test_where_aws_answers_one_question_of_two_what_stays_is_no_success(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    answers = iter(asked)
     for name, stands_for in {
         "on_aws": lambda: True,
         "instance_here": lambda: HERE,
@@ -218,7 +224,7 @@ def test_where_aws_answers_one_question_of_two_what_stays_is_no_success(
         "_sweep_disks": lambda instance, say: ["nvme1n1: stays"],
         "_ASKED_AGAIN_S": 0.0,
         "Aws": lambda region: None,
-        "orphans": asked,
+        "orphans": lambda *_, **__: next(answers)(),
         "place_of": refuse,
     }.items():
         monkeypatch.setattr(backend, name, stands_for)
@@ -318,10 +324,22 @@ def test_a_session_that_begins_meanwhile_is_not_left_over(tmp_path: Path) -> Non
 def test_without_rights_on_efs_volumes_are_found_and_that_is_no_problem(
     code: str, problems: int, notes: int, tmp_path: Path
 ) -> None:
-    left = found_after_a_reboot(WithoutEfs(begun(tmp_path), code), tmp_path)
+    left = found_after_a_reboot(Without(begun(tmp_path), "efs", code), tmp_path)
     assert len(left.arms) == 1
     assert (len(left.problems), len(left.notes)) == (problems, notes)
     assert (*left.problems, *left.notes)[0].startswith("EFS was not asked")
+
+
+def test_of_whom_a_volume_of_another_instance_is_keeps_no_volume_of_ours(tmp_path: Path) -> None:
+    world = begun(tmp_path)
+    ours, theirs = (world.aws.volumes[f"vol-0000000000000000{number}"] for number in (3, 2))
+    theirs.instance = ""
+    theirs.tags = [{**tag, "Value": tag["Value"].replace(HERE, THERE)} for tag in ours.tags]
+    left = found_after_a_reboot(Without(world, "DescribeInstances", "RequestLimitExceeded"), tmp_path)
+    assert [orphan.resources for orphan in left.arms] == [{0: "vol-00000000000000003"}]
+    assert left.problems == []
+    why = f"is left alone: whether its instance {THERE} runs could not be asked: AWS ec2:DescribeInstances"
+    assert left.notes[0].startswith(f"vol-00000000000000002 {why}")
 
 
 def test_of_two_volumes_with_the_same_tags_neither_is_taken(tmp_path: Path) -> None:
