@@ -153,6 +153,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         """Expand the schedule; in race control, also start the session."""
         patches.install([patches.FAILURE])
         settings = race_settings(self.cfg, self._plan, of_track=self._of_track)
+        _require_number(track, settings)
         if not settings.managed:
             # for this race's other processes, which do not know its pipeline: the user started the nodes
             self.cfg.add(config.Scope.benchmark, "driver", PLAIN, True)
@@ -357,19 +358,26 @@ def _part(rally_corpus: Any) -> int:
 
 def _name_corpora(track: Any) -> None:
     """Name generated documents as we write them; Rally's ``--test-mode`` changes their names and number."""
-    for documents in (each for made in filter(_kind, track.corpora) for each in made.documents):
+    for documents in _generated(track):
         documents.document_file = f"documents-{documents.number_of_documents}.json"
 
 
-def _size_corpus(track: Any, settings: RaceSettings) -> None:
-    """Let the plan decide how many documents are generated; the template only knows the parameter."""
-    wanted = settings.plan.dataset.documents
-    generated = [documents for made in filter(_kind, track.corpora) for documents in made.documents]
-    if generated and wanted == "full" and not settings.test_mode:
+def _generated(track: Any) -> list[Any]:
+    return [documents for made in filter(_kind, track.corpora) for documents in made.documents]
+
+
+def _require_number(track: Any, settings: RaceSettings) -> None:
+    """PlanError where all documents are wanted of a track that generates as many as it is told."""
+    if settings.plan.dataset.documents == "full" and _generated(track):
         raise PlanError(
             f"plan {settings.plan.name}: dataset.documents: 'full' is of the track noaa-ebs alone, "
             "and only as --track-params=documents:full; give a number"
         )
-    for documents in generated if wanted != "full" else ():
-        documents.number_of_documents = max(1, int(wanted) // len(generated))
+
+
+def _size_corpus(track: Any, settings: RaceSettings) -> None:
+    """Let the plan decide how many documents are generated; the template only knows the parameter."""
+    generated = _generated(track)
+    for documents in generated:
+        documents.number_of_documents = max(1, int(settings.plan.dataset.documents) // len(generated))
     _name_corpora(track)

@@ -33,7 +33,6 @@ class RaceSettings:
     managed: bool  # the pack starts the nodes: no --pipeline and no --distribution-version was given
     in_race_control: bool  # this is the one process that may start something
     race_id: str
-    test_mode: bool
 
 
 def race_settings(cfg: Any, plan_of_track: str = "", *, of_track: bool = True) -> RaceSettings:
@@ -64,7 +63,6 @@ def race_settings(cfg: Any, plan_of_track: str = "", *, of_track: bool = True) -
         managed=pipeline in _OURS and not cfg.exists("driver", PLAIN),
         in_race_control=in_race_control,
         race_id=str(cfg.opts("system", "race.id", mandatory=False, default_value="")),
-        test_mode=test_mode,
     )
 
 

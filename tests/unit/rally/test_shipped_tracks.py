@@ -55,6 +55,7 @@ def test_no_number_of_its_own_has_the_name_of_a_parameter_of_the_packs(name: str
         assert plan_for({parameter: int(default)})
 
 
+@pytest.mark.parametrize("pipeline", ["from-sources", "benchmark-only"])
 @pytest.mark.parametrize(
     ("name", "documents"),
     [
@@ -63,11 +64,11 @@ def test_no_number_of_its_own_has_the_name_of_a_parameter_of_the_packs(name: str
     ],
 )
 def test_a_number_of_documents_that_none_can_have_is_left_to_the_plans_check(
-    name: str, documents: object, tmp_path: Path
+    name: str, documents: object, pipeline: str, tmp_path: Path
 ) -> None:
     loaded = load(name, tmp_path, documents=documents)
     pack = Pack()
-    pack.cfg = configuration(tmp_path, pipeline="from-sources", documents=documents)
+    pack.cfg = configuration(tmp_path, pipeline=pipeline, documents=documents)
     with pytest.raises(PlanError, match=r"dataset\.documents: "):
         pack.on_after_load_track(loaded)
 
