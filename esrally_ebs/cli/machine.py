@@ -1,7 +1,7 @@
 """The machine's commands: ``doctor`` checks it, ``clean`` removes what killed sessions left on it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -9,6 +9,7 @@ from rich.text import Text
 
 from esrally_ebs.checks import requirements
 from esrally_ebs.cli.output import Json, complain, console, new_table, put
+from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import Check
 from esrally_ebs.session import clean, hosts
@@ -36,16 +37,17 @@ def clean_command(
     ] = False,
 ) -> int:
     """Remove what killed sessions left behind, and only what is ours; live sessions are left alone."""
-    problems: list[str] = []
-    for session, left in clean.clean():
-        problems += left
-        put(f"{session}: {'not all could be removed' if left else 'removed'}")
+    problems, silence = _tell(clean.clean()), ""
+    try:
+        problems += _tell(clean.clean_nodes())
+    except SetupError as error:
+        silence = str(error)
     for name in running.sessions()[1]:
         put(f"{run_dir() / name}: left alone, it does not carry our marks")
     is_told, of_aws = _sweep(dead_instances=dead_instances)
     problems += of_aws
-    if (why := clean.engine_silence()) is not None:
-        put(f"the Docker engine was not asked for nodes of killed sessions: {why}")
+    if silence:
+        put(f"the Docker engine was not asked for nodes of killed sessions: {silence}")
         is_told = True
     for line, is_there in hosts.leftovers(home()):
         if is_there:
@@ -58,6 +60,15 @@ def clean_command(
     if not problems:
         put(f"nothing {'else ' if is_told else ''}is left behind")
     return 3 if problems else 0
+
+
+def _tell(taken_down: Iterable[tuple[str, list[str]]]) -> list[str]:
+    """What could not be removed of them."""
+    problems: list[str] = []
+    for session, left in taken_down:
+        problems += left
+        put(f"{session}: {'not all could be removed' if left else 'removed'}")
+    return problems
 
 
 def _sweep(*, dead_instances: bool) -> tuple[bool, list[str]]:

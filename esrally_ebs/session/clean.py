@@ -128,26 +128,24 @@ def clean() -> Iterator[tuple[str, list[str]]]:
             continue
         if claimed:
             yield session, take_down(session)
-    with_nodes = list[str]()
-    with suppress(SetupError):  # an engine that hangs, as ``engine_silence`` says, must not keep the rest
-        with_nodes = node.leftovers()
-    for session in with_nodes:
-        if not running.is_ours(session):  # only its containers are left
-            yield session, take_down(session)
     running.drop_unborn()
     yield from ((str(path), []) for path in _remove_of_earlier_boots())
 
 
-def engine_silence() -> str | None:
-    """Why the engine cannot say whether sessions left nodes; None where it can, or none is installed.
+def clean_nodes() -> Iterator[tuple[str, list[str]]]:
+    """The same for sessions of which only nodes are left.
 
-    Nodes go on without it: killed, it leaves their containers as they are.
+    SetupError where an engine is installed and does not say: killed, it leaves their containers as they are.
     """
     try:
-        node.leftovers(must_answer=True)
-    except SetupError as error:
-        return str(error) if which("docker") else None
-    return None
+        with_nodes = node.leftovers(must_answer=True)
+    except SetupError:
+        if which("docker"):
+            raise
+        return
+    for session in with_nodes:
+        if not running.is_ours(session):
+            yield session, take_down(session)
 
 
 def _remove_of_earlier_boots() -> list[Path]:

@@ -340,8 +340,9 @@ def test_it_is_said_that_an_engine_that_does_not_answer_was_not_asked(
 def test_an_engine_that_fails_keeps_clean_from_nothing_else(
     run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    client = tmp_path / "docker"
-    client.write_text("#!/bin/sh\necho 'context deadline exceeded' >&2; exit 1\n")  # as where it hangs
+    client, asked = tmp_path / "docker", tmp_path / "asked"  # hangs once, as where the machine boots
+    hangs = f"[ -e {asked} ] && exit 0; : >{asked}; echo 'context deadline exceeded' >&2; exit 1"
+    client.write_text(f"#!/bin/sh\n{hangs}\n")
     client.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     dead("unborn").rename(run / ".new-unborn")

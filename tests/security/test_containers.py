@@ -55,7 +55,7 @@ def test_what_compose_made_for_a_session_that_is_gone_is_removed(
     words = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
     container = docker("create", *words, node.LOCAL_IMAGE).strip()
     try:
-        assert list(clean.clean()) == [("nightly", [])]
+        assert list(clean.clean_nodes()) == [("nightly", [])]
         assert not docker("ps", "-aq", "--filter", f"id={container}").strip()
     except AssertionError:
         docker("rm", "-f", container)
