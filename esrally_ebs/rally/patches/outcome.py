@@ -209,7 +209,7 @@ class _ByTask(metrics.InMemoryMetricsStore):  # type: ignore[misc]
 def receive_failure(original: Any, race: "RaceEnd", self: Any, msg: Any, sender: Any) -> None:
     """Reports the first fault of the session in place of what Rally heard of, which is kept beside it."""
     fault = race.first_fault()
-    race.why = " ".join(str(msg.message).split())[:_SHOWN]
+    race.why = race.why or " ".join(str(msg.message).split())[:_SHOWN]  # the rest follows from the first
     original(self, RaceFailure(*fault) if fault else msg, sender)
 
 

@@ -84,6 +84,8 @@ def test_rally_takes_our_failure_for_its_own() -> None:
 class Ending:
     """Hears of a race's end, as a session does."""
 
+    why = ""
+
     def __init__(self) -> None:
         self.faults: list[EbsError] = []
 
@@ -139,8 +141,10 @@ def test_a_race_does_not_wait_for_a_part_of_rallys_that_was_killed(
 def test_the_session_learns_in_one_line_what_rally_says_of_a_race_that_failed() -> None:
     ending, sent = SimpleNamespace(first_fault=lambda: None, why=""), []
     said = RaceFailure("Request returned an error.\n\tError type: api")
-    receive_failure(lambda _, failure, __: sent.append(failure), ending, None, said, "driver")
-    assert (ending.why, sent) == ("Request returned an error. Error type: api", [said])
+    later = RaceFailure("Worker has exited")
+    for failure in (said, later):
+        receive_failure(lambda _, failure, __: sent.append(failure), ending, None, failure, "driver")
+    assert (ending.why, sent) == ("Request returned an error. Error type: api", [said, later])
 
 
 def test_where_the_failure_arrives_rallys_exit_code_becomes_ours_and_no_other_changes() -> None:
