@@ -133,8 +133,9 @@ def main_process() -> int | None:
     commands = []
     for candidate in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
-            # an actor that was just forked still has the command's name
-            if process.is_rally_process(candidate) and os.getsid(candidate.pid) != os.getsid(0):
+            # an actor that was just forked still has the command's name; what has ended may be listed
+            is_race = candidate.status() != psutil.STATUS_ZOMBIE and process.is_rally_process(candidate)
+            if is_race and os.getsid(candidate.pid) != os.getsid(0):
                 commands.append((candidate.create_time(), candidate.pid))
     return min(commands)[1] if commands else None
 

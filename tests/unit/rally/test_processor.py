@@ -1,10 +1,12 @@
 """What the track processor leaves to Rally, and what it prepares, when the user has started the nodes."""
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ended_process import ended_process
 from esrally import config, racecontrol
 from esrally import track as rally_track
 from esrally.track import loader
@@ -188,3 +190,12 @@ def test_race_control_has_the_documents_of_the_dataset_ready(
     again = read_track(cfg, resource("tracks") / name)
     processor._size_corpus(again, race_settings(cfg))
     assert pack._source(with_tasks(again, []), race_settings(cfg).plan).shape() == key
+
+
+def test_an_earlier_race_that_has_ended_is_not_the_command_of_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ended_process() as ended, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as runs:
+        monkeypatch.setattr(processor.process, "is_rally_process", lambda of: of.pid in (ended, runs.pid))
+        monkeypatch.setattr(os, "getsid", lambda pid: pid)
+        assert processor.main_process() == runs.pid
