@@ -107,7 +107,7 @@ def _ask(control: Path, request: Mapping[str, Any]) -> LimiterState:
     except (OSError, ValueError) as error:
         raise SetupError(
             f"{control}: the volume's daemon does not answer ({error}); run 'esrally-ebs clean', or 'volumes"
-            " down' where it was attached by hand, and attach again"
+            " down PLAN' where it was attached by hand, and attach again"
         ) from error
     if "error" in answer:
         raise SetupError(f"{control}: the volume refuses {dict(request)}: {answer['error']}")

@@ -247,7 +247,7 @@ def test_waiting_ends_when_the_buckets_are_full(tmp_path: Path) -> None:
 
 
 def test_a_dead_daemon_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=r"the volume's daemon .*esrally-ebs clean', or 'volumes down' "):
+    with pytest.raises(SetupError, match=r"daemon does not answer .*clean', or 'volumes down PLAN' "):
         read_state(tmp_path / "control")
 
 
