@@ -64,7 +64,9 @@ def next_step(
     confirm = (
         " Emulated here: confirm on real volumes." if session.emulated and step.startswith("take") else ""
     )
-    return f"{'by latency, ' if by_latency else ''}{step}.{confirm}"
+    disks = [arm.spec.name for arm in session.arms if arm.spec.type == "instance-store"]
+    ends = " Its data end when its instance stops." if best.b in disks and f"take {best.b}:" in step else ""
+    return f"{'by latency, ' if by_latency else ''}{step}.{confirm}{ends}"
 
 
 def _best(ranked: Sequence[Overall], usd: Mapping[str, float]) -> Overall:

@@ -56,7 +56,9 @@ def test_programs_get_the_size_and_the_rates_of_an_arm_that_people_read(tmp_path
 
 def test_a_disk_of_the_instance_costs_nothing_and_is_said_to_be_none_by_itself(tmp_path: Path) -> None:
     arms = [arm("gp2"), named("disk", type="instance-store")]
-    made = built(tmp_path, rows({"gp2": 1.0, "disk": 1.0}), arms)
+    made = built(tmp_path, rows({"gp2": 1.0, "disk": 0.5}), arms)
+    assert made.next_step.startswith("take disk: ")
+    assert made.next_step.endswith(" Its data end when its instance stops.")
     (table,) = [table for table in made.tables if table.key == "cost"]
     assert table.rows[1].cells[0].text == "0.00 USD"
     said = "An instance store is in the price of its instance, and its data end when that stops."
