@@ -44,8 +44,10 @@ _DATE: Final = re.compile(  # with the day, or the year, first
     r"(?:(?:19|20)\d\d([/.-])\d\d?\1\d\d?|\d\d?([/.-])\d\d?\2(?:19|20)\d\d)(?:[T ]\d\d:\d\d(?::\d\d)?)?"
 )
 # Vowel signs, accents that are characters of their own, joiners: they are of the word that they stand in.
-_MARKS: Final = "\u200c\u200d" + "".join(
-    char for char in map(chr, range(0x300, 0x20000)) if unicodedata.category(char)[0] == "M"
+# As ranges, since re looks for characters beyond the first 65,536 one by one.
+_MAJORS: Final = "".join(unicodedata.category(chr(code))[0] for code in range(0x20000))
+_MARKS: Final = "\u200c\u200d\U000e0100-\U000e01ef" + "".join(
+    f"{chr(run.start())}-{chr(run.end() - 1)}" for run in re.finditer("M+", _MAJORS)
 )
 _WORD: Final = rf"\w[\w{_MARKS}]*+"
 _TOKEN: Final = re.compile(_WORD)

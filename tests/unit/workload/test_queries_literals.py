@@ -43,7 +43,7 @@ def test_what_is_no_word_is_not_hashed(text: str) -> None:
     assert hash_text(text) == text
 
 
-@pytest.mark.parametrize("word", ["हिन्दी", "ก็", "cafe\u0301", "שָׁלוֹם", "क्\u200dष"])
+@pytest.mark.parametrize("word", ["हिन्दी", "ก็", "cafe\u0301", "שָׁלוֹם", "क्\u200dष", "葛\U000e0100城"])
 def test_a_word_is_hashed_with_its_vowel_signs_and_accents(word: str) -> None:
     assert re.fullmatch(r"h[0-9a-f]{12} \*h[0-9a-f]{12}\*", hash_text(f"{word} *{word}*"))
     assert hash_query(f"{word}:{word}") == f"{word}:{hash_text(word)}"
