@@ -79,7 +79,7 @@ _STEP_OF_PATH: Final = re.compile(
 # A string of a script, a comment, or a regular expression; group 1 has what makes it a field or a parameter.
 _SCRIPT_STRING: Final = re.compile(
     r"""(\[|\b(?:containsKey|field)\(|\$\(|\bparams\.\w+,)?\s*(?:'[^']*'|"[^"]*")"""
-    r"|/[/*]|(?:\A|[(=~,!?:&|{;]|\breturn)\s*/"
+    r"|/[/*]|(?:\A|[(\[=~,!?:&|<>{;]|\breturn)\s*/"
 )
 _SORTED_MISSING: Final = frozenset(("_first", "_last"))
 
@@ -96,7 +96,7 @@ class Hasher(Walk):
         self.refused = False
 
     def literal(self, value: Json, key: str, where: str) -> Json:
-        if not isinstance(value, str) or (_NOT_HASHED.match(where) and key != "_name"):
+        if not isinstance(value, str) or (_NOT_HASHED.match(where) and key not in ("_name", "key")):
             return value
         if (
             where in ("regexp", "kql", "wrapper")

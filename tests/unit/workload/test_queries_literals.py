@@ -306,6 +306,8 @@ def test_a_polygon_is_a_literal_however_many_points_it_has(query: Callable[[Any]
         ("/* bob */ doc['a'].value / 2", True),
         ("doc['user'].value =~ /bob/ ? 1 : 0", True),
         ("return /bob/.matcher(doc['user'].value).find()", True),
+        ("def all = [/bob/]; all.stream().anyMatch(p -> /bob/.matcher(p).find())", True),
+        ("doc['a'].value[0] / 2 > doc['b'].value / 3 ? (params.n) / 2 : params.n++ / 2", False),
         ("doc['a'].value/doc['b'].value / (params.n / 2)", False),
     ],
 )
@@ -425,6 +427,7 @@ def test_time_limits_are_taken_off_as_answers_would_depend_on_the_volume(tmp_pat
     [
         {"query": {"geo_distance": {"distance": "1km", "at": "1,2", "_name": "bob"}}},
         {"suggest": {"s": {"prefix": "a", "completion": {"field": "f", "contexts": {"type": ["bob"]}}}}},
+        {"aggs": {"a": {"geo_distance": {"field": "l", "ranges": [{"to": 9, "key": "bob"}]}}}},
     ],
 )
 def test_a_literal_is_one_wherever_it_stands(body: dict[str, Any]) -> None:
