@@ -10,11 +10,14 @@ from esrally_ebs.workload.queries.shapes import OF_DATES
 
 _FORMAT: Final = "strict_date_optional_time"
 _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
+_ISO_DATE: Final = re.compile(  # as _FORMAT reads it
+    r"\d{4}-\d\d-\d\d(T\d\d(:\d\d(:\d\d([.,]\d{1,9})?)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
+)
 # By the shape of a date, where any mapping that reads such dates reads them so (not 1/2/2026).
-_FORMATS: Final = {"9999-99-99": _FORMAT} | {
+_FORMATS: Final = {
     re.sub("[a-zA-Z]", "9", day + time): day + time
     for day in ("yyyy-MM-dd", "yyyy/MM/dd", "dd.MM.yyyy")
-    for time in (" HH:mm:ss", " HH:mm:ss.SSS", *(("",) if "-" not in day else ()))
+    for time in ("", " HH:mm:ss", " HH:mm:ss.SSS")
 }
 _STEPS: Final = r"(?:(?:[+-]\d*|/)[yMwdhHms])*"
 _MATHS: Final = rf"now(?P<maths>{_STEPS})"
@@ -103,10 +106,12 @@ class Freezer(Walk):
 
 def _format_of(date: str) -> str:
     """The format that the shape of a date shows; empty where several may read it."""
-    shape = re.sub(r"\d", "9", date.partition("||")[0])
+    day = date.partition("||")[0]
+    if _ISO_DATE.fullmatch(day):
+        return _FORMAT
     if _MILLISECONDS.fullmatch(date):
         return "epoch_millis"
-    return _FORMAT if shape.startswith("9999-99-99T") else _FORMATS.get(shape, "")
+    return _FORMATS.get(re.sub("[0-9]", "9", day), "")
 
 
 def _as_range(side: re.Match[str]) -> str:

@@ -88,6 +88,8 @@ def test_a_bound_that_the_mapping_must_read_keeps_its_format() -> None:
         ("2026-01-01 00:00:00", f"{FORMAT}||yyyy-MM-dd HH:mm:ss"),
         ("2026/01/01||-1y/d", f"{FORMAT}||yyyy/MM/dd"),
         ("31.12.2025 23:59:59.999", f"{FORMAT}||dd.MM.yyyy HH:mm:ss.SSS"),
+        ("2026-01-01T1:00", None),  # a mapping that is not strict reads it
+        ("2026-01-01T000000||/d", None),
         ("31/12/2025", None),  # by another mapping the 12th of a 31st month
     ],
 )
