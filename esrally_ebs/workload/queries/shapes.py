@@ -193,11 +193,13 @@ def _is_painless(script: Any) -> bool:  # noqa: ANN401
 
 def asked_of(names: str, params: Mapping[str, str]) -> str:
     """Indices and the URL's parameters, whose literals are those that the same parts of a body are."""
-    shape = "&".join(
+    if not params:
+        return names
+    asked = (
         name if name in _LITERAL_PARAMS else f"{name}={value:.{_MAX_VALUE_CHARS}}"
         for name, value in sorted(params.items())
     )
-    return f"{names}?{shape}" if params else names
+    return f"{names}?{'&'.join(asked)}"
 
 
 class Template:
