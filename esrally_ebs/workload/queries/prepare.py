@@ -237,7 +237,8 @@ class Preparer:
         self._count_changes(search, targets, has_limit=has_limit)
         template = self.templates.of(shape, asked_of(targets, params))
         template.add(search.took_ms)
-        is_needed = params.get("ignore_unavailable", "false") == "false"
+        # without its only index a request would measure nothing
+        is_needed = "," not in targets or params.get("ignore_unavailable", "false") == "false"
         if is_needed and targets not in self._last:
             self._note_names(targets)
         fields = {

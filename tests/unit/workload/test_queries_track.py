@@ -50,8 +50,9 @@ def test_an_index_is_not_needed_that_a_request_can_do_without(tmp_path: Path) ->
 
     lines = [line("a,old", ignore_unavailable=True), line("a", ignore_unavailable=False), line("b")]
     lines.append(line("c,old?ignore_unavailable").replace("/_search", "").replace("old?", "old/_search?"))
+    lines.append(line("alone", ignore_unavailable=True))  # without it nothing would be measured
     import_logs([write(tmp_path / "log", *lines)], tmp_path / "out")
-    assert [index.name for index in load(tmp_path / "out").indices] == ["a", "b"]
+    assert [index.name for index in load(tmp_path / "out").indices] == ["a", "alone", "b"]
     assert len(requests(tmp_path / "out")) == len(lines)
 
 
