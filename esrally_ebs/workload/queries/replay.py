@@ -114,11 +114,14 @@ class Replay:
         line = os.pread(_opened(self._path, self._version), end, start)
         try:
             request: dict[str, Any] = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise PlanError(f"{self._path}: no JSON: {line[:80]!r}; {_AGAIN}") from error
-        return request
+            if request.keys() >= _PARTS:
+                return request
+        except (orjson.JSONDecodeError, AttributeError):  # the latter of what is no object
+            pass
+        raise PlanError(f"{self._path}: no request: {line[:80]!r}; {_AGAIN}")
 
 
+_PARTS: Final = frozenset(("at", "path", "params", "body"))
 _AGAIN: Final = "import the workload again, from this file if you have changed it"
 _LENGTH_BITS: Final = 26  # of a line: up to 64 MiB
 _LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1

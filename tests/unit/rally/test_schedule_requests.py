@@ -84,7 +84,7 @@ def test_points_are_searched_in_the_clusters_of_the_documents() -> None:
 
 @pytest.mark.parametrize("nodes", ["per-arm", "one"])
 def test_each_round_asks_its_piece_of_a_whole_log_on_every_arm(nodes: str, tmp_path: Path) -> None:
-    lines = [f'{{"path":"/i/_search","params":{{}},"body":{{"size":{size}}}}}\n' for size in range(7)]
+    lines = [f'{{"at":{n},"path":"/i/_search","params":{{}},"body":{{"size":{n}}}}}\n' for n in range(7)]
     (tmp_path / QUERIES).write_text("".join(lines))
     sizes_of: dict[tuple[str, int], list[int]] = {}
     for clone in (each for each in whole_log(nodes) if block_of(each).phase is Phase.MEASURE):
