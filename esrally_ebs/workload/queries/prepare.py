@@ -126,7 +126,7 @@ class Hasher(Walk):
 
     def _script(self, node: Json) -> Json:
         source = node.get("source") if isinstance(node, dict) else node
-        if isinstance(source, dict) or (isinstance(source, str) and "" in _SCRIPT_STRING.findall(source)):
+        if not isinstance(source, str) or "" in _SCRIPT_STRING.findall(source):
             self.refused = True
         return super()._script(node)
 

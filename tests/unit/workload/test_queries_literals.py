@@ -327,6 +327,7 @@ def test_a_script_with_a_literal_is_not_hashed(source: str, refused: bool) -> No
         ({"query": {"kql": {"query": "user: bob and n > 5"}}}, True),  # whose words a node needs
         ({"query": {"wrapper": {"query": "eyJ0ZXJtIjp7InUiOiJib2IifX0="}}}, True),
         ({"suggest": {"s": {"regex": "bo[bx]", "completion": {"field": "m"}}}}, True),
+        ({"suggest": {"s": {"phrase": {"collate": {"query": {"match": {"t": "bob"}}}}}}}, True),  # no script
         ({"aggs": {"a": {"categorize_text": {"field": "m", "categorization_filters": ["bob.*"]}}}}, True),
     ],
 )
