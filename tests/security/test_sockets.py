@@ -51,7 +51,7 @@ def test_the_line_that_python_reads_keeps_the_command_esrally_alone_off_the_netw
 
 
 LISTENS = """
-import os, sys, psutil
+import os, sys, time, psutil
 from pathlib import Path
 from esrally import actor, log, racecontrol
 log.install_default_log_config()
@@ -64,7 +64,10 @@ port = int(sys.argv[1])
 system = actor.bootstrap_actor_system(local_ip="127.0.0.2", coordinator_ip="127.0.0.2", admin_port=port)
 try:
     system.createActor(racecontrol.BenchmarkActor)
-    sockets = [one for one in psutil.net_connections("tcp") if one.status == "LISTEN" and is_ours(one.pid)]
+    until, sockets = time.monotonic() + 30, []
+    while len(sockets) < 3 and time.monotonic() < until:  # the last one comes after the actor
+        listening = (one for one in psutil.net_connections("tcp") if one.status == "LISTEN")
+        sockets = [one for one in listening if is_ours(one.pid)]
     print(len(sockets) > 2, {one.laddr.ip for one in sockets}, actor.actor_system_already_running(port=port))
 finally:
     system.shutdown()
@@ -138,20 +141,29 @@ def test_the_doctor_sees_actors_that_listen(monkeypatch: pytest.MonkeyPatch) -> 
         assert look().listening == ()
 
 
-KILLED = """
-import os, psutil, signal
+# Who creates an actor goes on before its process has its name. Whatever fails, nothing waits for ever.
+NAMES = {"MultiProcA", "ebs-actors", "logger Act", "BenchmarkA"}
+ACTORS = f"""
+import os, psutil, signal, time
 from esrally import actor, log, racecontrol
 from esrally_ebs.rally import local_actors
 log.install_default_log_config()
-local_actors.LEAVE_S = 1.0
+local_actors.SHORT = 1.0
+signal.alarm(120)
 system = actor.bootstrap_actor_system()
 system.createActor(racecontrol.BenchmarkActor)
-here = [one.pid for one in psutil.process_iter(["cwd"]) if one.info["cwd"] == os.getcwd()]
-actors = [pid for pid in here if pid != os.getpid()]
+actors = dict()
+while not actors.keys() >= {NAMES}:
+    time.sleep(0.01)
+    here = [one for one in psutil.process_iter(["name", "cwd"]) if one.info["cwd"] == os.getcwd()]
+    actors = dict((one.info["name"][:10], one) for one in here if one.pid != os.getpid())
+"""
+KILLED = """
 if os.fork() == 0:  # whoever takes a session down
     os.setsid()
+    signal.alarm(120)
     local_actors.stay()
-    print(os.getpid(), *actors, flush=True)
+    print(os.getpid(), *(one.pid for one in actors.values()), flush=True)
     signal.pause()
 os.waitpid(-1, os.WNOHANG)
 signal.pause()
@@ -160,7 +172,9 @@ signal.pause()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="looks at all processes")
 def test_actors_end_after_a_killed_command_once_no_session_is_taken_down_any_more(tmp_path: Path) -> None:
-    (tmp_path / "esrally").write_text(f"{HOOK.read_text()}\n{HOOK.read_text()}\n{KILLED}")
+    (tmp_path / "esrally").write_text(
+        f"{HOOK.read_text()}\n{HOOK.read_text()}\n{ACTORS.replace('SHORT', 'LEAVE_S')}{KILLED}"
+    )
     env = {**os.environ, "PYTHONNOUSERSITE": "1", "HOME": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, tmp_path / "esrally"], env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True
@@ -168,7 +182,7 @@ def test_actors_end_after_a_killed_command_once_no_session_is_taken_down_any_mor
         assert command.stdout is not None
         stays, *actors = map(int, command.stdout.readline().split())
         names = Counter(psutil.Process(pid).name()[:10] for pid in actors)
-        assert names == Counter(["MultiProcA", "ebs-actors", "logger Act", "BenchmarkA"])
+        assert names == Counter(NAMES)
         command.kill()
         time.sleep(2)  # longer than actors have to leave
         assert all(psutil.pid_exists(pid) for pid in actors)
@@ -180,16 +194,7 @@ def test_actors_end_after_a_killed_command_once_no_session_is_taken_down_any_mor
 
 
 CONTROL_KILLED = """
-import os, psutil, signal
-from esrally import actor, log, racecontrol
-from esrally_ebs.rally import local_actors
-log.install_default_log_config()
-local_actors.ANSWERS_S = 1.0
-system = actor.bootstrap_actor_system()
-system.createActor(racecontrol.BenchmarkActor)
-here = [one for one in psutil.process_iter(["name", "cwd"]) if one.info["cwd"] == os.getcwd()]
-(control,) = (one for one in here if one.info["name"].startswith("BenchmarkActor"))
-control.kill()
+actors["BenchmarkA"].kill()
 signal.pause()
 """
 
@@ -197,7 +202,9 @@ signal.pause()
 @pytest.mark.skipif(os.geteuid() != 0, reason="looks at all processes")
 def test_a_command_whose_race_control_is_killed_early_does_not_wait_for_ever(tmp_path: Path) -> None:
     """A session's reaper is not there yet."""
-    (tmp_path / "esrally").write_text(f"{HOOK.read_text()}\n{CONTROL_KILLED}")
+    (tmp_path / "esrally").write_text(
+        f"{HOOK.read_text()}\n{ACTORS.replace('SHORT', 'ANSWERS_S')}{CONTROL_KILLED}"
+    )
     env = {**os.environ, "PYTHONNOUSERSITE": "1", "HOME": str(tmp_path)}
     command = [sys.executable, tmp_path / "esrally"]
     done = subprocess.run(
