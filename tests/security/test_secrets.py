@@ -70,8 +70,8 @@ def test_no_tool_has_our_keys_in_its_environment(monkeypatch: pytest.MonkeyPatch
 def test_a_daemon_that_a_tool_leaves_has_none_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEYS[1], SECRET)
     script = "import os, time, pathlib\nif os.fork(): os._exit(0)\n"
-    script += "pathlib.Path('pid').write_text(str(os.getpid()))"
-    run([sys.executable, "-c", f"{script}\nos.closerange(0, 3)\ntime.sleep(3)"], timeout_s=10, cwd=tmp_path)
+    script += "pathlib.Path('new').write_text(str(os.getpid()))\nos.rename('new', 'pid')"
+    run([sys.executable, "-c", f"{script}\nos.closerange(0, 3)\ntime.sleep(9)"], timeout_s=10, cwd=tmp_path)
     while not (tmp_path / "pid").exists():
         time.sleep(0.01)
     environment = Path(f"/proc/{(tmp_path / 'pid').read_text()}/environ").read_bytes()
