@@ -35,6 +35,7 @@ from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
 from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
+from esrally_ebs.rally.patches.outcome import is_rally_process
 from esrally_ebs.rally.request_source import require_requests
 from esrally_ebs.rally.sample_recorder import line_writer
 from esrally_ebs.rally.schedule import SEARCH_TAG, divide, expand, has_writes, loads, settled, untold
@@ -133,8 +134,8 @@ def main_process() -> int | None:
     commands = []
     for candidate in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
-            # an actor that was just forked still has the command's name; what has ended may be listed
-            is_race = candidate.status() != psutil.STATUS_ZOMBIE and process.is_rally_process(candidate)
+            # an actor that was just forked still has the command's name
+            is_race = is_rally_process(process.is_rally_process, candidate)
             if is_race and os.getsid(candidate.pid) != os.getsid(0):
                 commands.append((candidate.create_time(), candidate.pid))
     return min(commands)[1] if commands else None
