@@ -10,7 +10,7 @@ from esrally_ebs.workload.queries.shapes import OF_DATES
 
 _FORMAT: Final = "strict_date_optional_time"
 _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
-_ISO_DATE: Final = re.compile(  # as _FORMAT reads it
+_STRICT_DATE: Final = re.compile(  # as _FORMAT reads it
     r"\d{4}-\d\d-\d\d(T\d\d(:\d\d(:\d\d([.,]\d{1,9})?)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
 # By the shape of a date, where any mapping that reads such dates reads them so (not 1/2/2026).
@@ -107,7 +107,7 @@ class Freezer(Walk):
 def _format_of(date: str) -> str:
     """The format that the shape of a date shows; empty where several may read it."""
     day = date.partition("||")[0]
-    if _ISO_DATE.fullmatch(day):
+    if _STRICT_DATE.fullmatch(day):
         return _FORMAT
     if _MILLISECONDS.fullmatch(date):
         return "epoch_millis"

@@ -393,7 +393,7 @@ def _write(folder: Path, output: Path, reading: _Reading, ordering: Ordering) ->
 def _indices(reading: _Reading) -> list[str]:
     """The indices that requests name, as far as they are names and no patterns."""
     return sorted(
-        name for name in reading.preparer.asked if not set("*?") & set(name) and name[0] not in "_-"
+        name for name in reading.preparer.needed if not set("*?") & set(name) and name[0] not in "_-"
     )
 
 

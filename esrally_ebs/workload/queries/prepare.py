@@ -211,7 +211,7 @@ class Preparer:
         self.templates = Templates()
         self.changed: Counter[str] = Counter()
         self.indices: dict[str, Reason | str] = {}  # targets in the log -> the request's, or the reason
-        self.asked: set[str] = set()  # the names of all targets that requests cannot do without
+        self.needed: set[str] = set()  # the names of all targets that requests cannot do without
         self._last: set[str] = set()  # targets whose names these are
         self._index = index
         self._hash = hash_literals
@@ -258,7 +258,7 @@ class Preparer:
         if len(self._last) >= _MAX_NAMES:
             self._last.clear()
         self._last.add(targets)
-        self.asked.update(targets.split(","))
+        self.needed.update(targets.split(","))
 
     def _count_changes(self, search: LoggedSearch, targets: str, *, has_limit: bool) -> None:
         if search.change:
