@@ -37,33 +37,33 @@ def clean_command(
     ] = False,
 ) -> int:
     """Remove what killed sessions left behind, and only what is ours; live sessions are left alone."""
-    problems, silence = _tell(clean.clean()), ""
+    problems, silence = _say_removed(clean.clean()), ""
     try:
-        problems += _tell(clean.clean_nodes())
+        problems += _say_removed(clean.clean_nodes())
     except SetupError as error:
         silence = str(error)
     for name in running.sessions()[1]:
         put(f"{run_dir() / name}: left alone, it does not carry our marks")
-    is_told, of_aws = _sweep(dead_instances=dead_instances)
+    is_noted, of_aws = _sweep(dead_instances=dead_instances)
     problems += of_aws
     if silence:
         put(f"the Docker engine was not asked for nodes of killed sessions: {silence}")
-        is_told = True
+        is_noted = True
     for line, is_there in hosts.leftovers(home()):
         if is_there:
             problems.append(line)
         else:
             put(line)
-            is_told = True
+            is_noted = True
     for problem in problems:
         complain(f"esrally-ebs: {problem}")
     if not problems:
-        put(f"nothing {'else ' if is_told else ''}is left behind")
+        put(f"nothing {'else ' if is_noted else ''}is left behind")
     return 3 if problems else 0
 
 
-def _tell(taken_down: Iterable[tuple[str, list[str]]]) -> list[str]:
-    """What could not be removed of them."""
+def _say_removed(taken_down: Iterable[tuple[str, list[str]]]) -> list[str]:
+    """Say what was removed; what could not be."""
     problems: list[str] = []
     for session, left in taken_down:
         problems += left
