@@ -23,13 +23,12 @@ import pyarrow.compute as pc
 from esrally_ebs.analysis.compare import Claim, Verdict, verdict_of
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.multiplicity import holm
-from esrally_ebs.analysis.profile import Profile, pooled, profiles_of, read_windows
+from esrally_ebs.analysis.profile import BESIDE, Profile, block_profiles, pooled
 from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Floats, Mean
 from esrally_ebs.analysis.summary import by_start, counted, is_time, rows_by
 from esrally_ebs.model import Phase
 from esrally_ebs.store.session import Session
 
-BESIDE: Final = "beside"  # kind of the events of writes that were observed
 NEITHER, REFRESH, MERGE = "neither", "a refresh", "a merge"  # a merge comes before a refresh
 _WHATS: Final = (NEITHER, REFRESH, MERGE)
 _NO_SPANS: Final = np.zeros((2, 0))
@@ -99,7 +98,7 @@ def writes(session: Session) -> Mapping[tuple[str, str], Writes]:
     beside = pc.and_(pc.equal(samples["phase"], Phase.BESIDE.value), pc.greater(samples["round"], 0))
     names = ["task", "arm", "round", "started_s", "service_time_s", "latency_s", "ops", "success"]
     own = samples.select(names).filter(beside)
-    profiles = profiles_of(read_windows(session.events, BESIDE)[0])
+    profiles = block_profiles(session.events, BESIDE)
     searched = samples.select(["arm", "started_s", "service_time_s"]).filter(counted(samples))
     searches = {arm: _spans(searched.take(rows)) for (arm,), rows in rows_by(searched, ["arm"])}
     return {

@@ -1,7 +1,7 @@
 """What must agree between arms before a difference may be put down to the volume, as named checks."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from esrally_ebs.analysis.profile import (
     pooled,
     profiles_of,
     read_windows,
+    tasks_beside_writes,
+    whole_blocks,
 )
 from esrally_ebs.analysis.summary import is_measured, is_time
 from esrally_ebs.model import Check, Kind, Severity, State
@@ -40,7 +42,6 @@ _SMALL_READ_BYTES = 16 * 1024  # such a read takes a device's latency, and next 
 # Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
 _MAX_LATE = 0.15
 _NOTICED = 0.01  # of the requests' time: what I/Os took longer, added up, delays none by more than that
-_HELD_BACK = 0.5  # of the time of a job's I/Os
 NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "settings")
 
 
@@ -338,7 +339,7 @@ def _reach(session: Session, windows: Sequence[Window], unread: Sequence[str]) -
     """
     direct = _direct_reads(session)
     reads, wrong = [], []
-    observed = _observed(windows, "device.read_bytes")
+    observed = profiles_of(_with("device.read_bytes", windows))
     profiles = {key: by_round for key, by_round in observed.items() if key[0] not in unread}
     for arm, profile in arm_profiles(profiles, session.arm_names):
         if "device.read_bytes" in profile.grown:
@@ -428,9 +429,17 @@ def _direct_reads(session: Session) -> dict[str, float]:
 def _lateness(session: Session, windows: Sequence[Window]) -> Check | None:
     """Emulated volumes must have kept the times of their models; on a machine that is too busy none does.
 
-    What counts is what is compared: the requests, or the fio jobs of a session without any.
+    What counts is what is compared: the requests, or the fio jobs of a session without any. Of jobs, and of
+    searches beside writes, many I/Os may be in flight: what a limit alone decides then does not count.
     """
-    profiles = _of_requests(session, windows) or _free_jobs(session)
+    beside = tasks_beside_writes(session.events)
+    requests = _of_requests(session, whole_blocks(_with("emulator.reads", windows), beside))
+    jobs = profiles_of(_with("emulator.reads", read_windows(session.events, FIO)[0]))
+    profiles = (
+        _unlimited(requests, beside)
+        if any(requests.values())
+        else _unlimited(jobs, {task for task, _ in jobs})
+    )
     late, noticed = {}, {}
     for arm, profile in arm_profiles(profiles, session.arm_names):
         if (share := profile.late) is not None:
@@ -457,40 +466,31 @@ def _lateness(session: Session, windows: Sequence[Window]) -> Check | None:
     )
 
 
-def _observed(windows: Sequence[Window], counter: str) -> Profiles:
-    """Without the requests that lack this counter, where others have it: else one whose counters could not be
-    read would have the check of its arm say nothing.
-    """
-    return profiles_of([window for window in windows if counter in window.grown] or windows)
+def _with(counter: str, windows: Sequence[Window]) -> Sequence[Window]:
+    """Those that have this counter, if any has: one that was not read would leave its arm unchecked."""
+    return [window for window in windows if counter in window.grown] or windows
 
 
 def _of_requests(session: Session, windows: Sequence[Window]) -> Profiles:
     """Those of all requests; of a search for the knee without steps that ran away, which busy the machine."""
-    profiles = _observed(windows, "emulator.reads")
+    profiles = profiles_of(windows)
     if session.plan.design.knee is None:
         return profiles
     steps = steps_of(session)
+    ran_away = {(arm, number) for arm, own in steps.items() for number, step in own.items() if step.ran_away}
+    return _only(profiles, lambda _, arm, round_, __: arm in steps and (arm, round_) not in ran_away)
+
+
+def _unlimited(profiles: Profiles, tasks: Collection[str]) -> Profiles:
+    """Of ``tasks`` without the rounds (of fio passes) that limits held back most of the time."""
+    return _only(profiles, lambda task, _, __, profile: task not in tasks or not profile.is_held_back)
+
+
+def _only(profiles: Profiles, is_kept: Callable[[str, str, int, Profile], bool]) -> Profiles:
+    """The rounds that are to be kept, by task, arm, round and what was done in it."""
     return {
-        (task, arm): {
-            round_: profile
-            for round_, profile in by_round.items()
-            if round_ not in steps[arm] or not steps[arm][round_].ran_away
-        }
-        for (task, arm), by_round in profiles.items()
-        if arm in steps
-    }
-
-
-def _free_jobs(session: Session) -> Profiles:
-    """The fio jobs that no limit held back most of their time.
-
-    With enough I/Os in flight a limit alone decides how long they take: what one waits longer on its way to
-    the emulator, it waits less there.
-    """
-    jobs = _observed(read_windows(session.events, FIO)[0], "emulator.reads")
-    return {
-        key: {pass_: job for pass_, job in passes.items() if sum(job.held_back.values()) < _HELD_BACK}
-        for key, passes in jobs.items()
+        (task, arm): {round_: own for round_, own in rounds.items() if is_kept(task, arm, round_, own)}
+        for (task, arm), rounds in profiles.items()
     }
 
 

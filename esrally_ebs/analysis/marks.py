@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.analysis.comparable import cut_round
-from esrally_ebs.analysis.profile import Profile, Profiles, profiles_of, read_windows
+from esrally_ebs.analysis.profile import Profile, Profiles, block_profiles, tasks_beside_writes
 from esrally_ebs.analysis.summary import is_of_rounds, rows_by
 from esrally_ebs.model import Event
 from esrally_ebs.store.session import Session
@@ -57,7 +57,7 @@ def marked_blocks(
     """
     requests = _requests(session.samples)
     cut, causes = cut_round(session), dict[Block, list[Cause]]()
-    for block, cause in _causes(session, profiles_of(read_windows(session.events)[0]), requests):
+    for block, cause in _causes(session, block_profiles(session.events), requests):
         if block[2] != cut:
             causes.setdefault(compared_as(block), []).append(cause)
     begins = {compared_as(block): float(spans[0, 0]) for block, spans in requests.items()}
@@ -90,10 +90,13 @@ def _requests(samples: pa.Table) -> Spans:
 
 def _causes(session: Session, profiles: Profiles, requests: Spans) -> Iterator[tuple[Block, Cause]]:
     timed = [event for event in session.events if event.has_time]
+    beside = tasks_beside_writes(session.events)
     for (task, arm), by_round in profiles.items():
         for round_, profile in by_round.items():
+            is_limited = task in beside and profile.is_held_back
             for cause in _profile_causes(profile):
-                yield (arm, task, round_), cause
+                if cause.kind != "late" or not is_limited:
+                    yield (arm, task, round_), cause
     yield from _pauses(timed, requests)
     yield from _faults(timed, requests)
     yield from _failed(session.samples)

@@ -5,7 +5,7 @@ those are joined into one window from the first counters to the last, so that no
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from esrally_ebs.model import Event, of_any
 
 KIND = "io"
+BESIDE = "beside"  # of the same form, and of writes while a search is measured
 FIO = "fio"  # of the same form, and of a fio job instead of a request
 CALIBRATION = "calibration"  # of an arm's emulated volumes: ``error_s`` of a read by its bytes
 WAITED = "emulator.waited_s."  # and the limiter's name
@@ -28,6 +29,7 @@ _MAX_IN_FLIGHT = 10_000
 # Of the I/Os that the kernel counted an emulated volume must have counted as many, but for so large a share:
 # where the kernel splits or joins them on their way, times of one are not those of the other.
 _MAX_COUNT_DIFFERENCE = 0.01
+_HELD_BACK = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,31 @@ def _growth(name: str, begin: float, end: float, seconds: float) -> float | None
     return wrapped if name in _TIMES and 0 <= wrapped <= seconds * _MAX_IN_FLIGHT else None
 
 
+def tasks_beside_writes(events: Iterable[Event]) -> set[str]:
+    """The searches that writes run beside: their arms get the dataset's files again before each block."""
+    return {str(event.fields.get("task")) for event in events if event.kind == "brought-back"}
+
+
+def whole_blocks(windows: Sequence[Window], tasks: Collection[str]) -> list[Window]:
+    """Those of ``tasks`` as one for each block, from its first counters to its last; others as they are.
+
+    What goes on between requests, as writes do, may take longer than they: the counters around one then have
+    the end of I/Os that began before it, and only the beginning of others.
+    """
+    blocks: dict[tuple[str, str, int], list[Window]] = {}
+    for window in windows:
+        if window.task in tasks:
+            blocks.setdefault((window.arm, window.task, window.round), []).append(window)
+    whole = []
+    for block in blocks.values():
+        first, last = min(block, key=lambda one: one.start_s), max(block, key=lambda one: one.end_s)
+        requests = sum(window.requests for window in block)
+        joined = replace(first, requests=requests, end_s=last.end_s, end=last.end)
+        if (grown := _grown(joined)) is not None:
+            whole.append(replace(joined, grown=grown))
+    return [window for window in windows if window.task not in tasks] + whole
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """I/O of some requests; what was not recorded is None."""
@@ -202,6 +229,16 @@ class Profile:
         return shares
 
     @property
+    def is_held_back(self) -> bool:
+        """Whether most of what an emulated volume's model wants is waiting for its limits.
+
+        With many I/Os in flight these alone decide then how long one takes: what it waits longer on its way
+        to the volume, it waits less there. A machine slower than the limits leaves nothing to wait for.
+        """
+        wanted_s = sum(s for name, s in self.grown.items() if name.startswith(_TARGET))
+        return 0 < _HELD_BACK * wanted_s <= sum(self.waited_s.values())
+
+    @property
     def longest_wait(self) -> tuple[str, float]:
         """The limit of ``held_back`` with the largest share, and that; nothing where none was counted."""
         return max(self.held_back.items(), key=lambda item: item[1], default=("", 0.0))
@@ -209,24 +246,28 @@ class Profile:
     @property
     def late_s(self) -> float | None:
         """Of an emulated volume: how much longer its I/Os took than its model wanted, added up."""
-        targets = [s for name, s in self.grown.items() if name.startswith(_TARGET)]
-        emulated, of_device = (
-            self._sum("emulator.reads", "emulator.writes"),
-            self._sum("device.reads", "device.writes"),
-        )
-        io_s = self.io_s
-        if io_s is None or not targets or emulated is None or of_device is None:
-            return None
-        agree = abs(emulated - of_device) <= _MAX_COUNT_DIFFERENCE * emulated
-        return io_s - sum(targets) if agree else None
+        times = self._late_times()
+        return None if times is None else times[0] - times[1]
 
     @property
     def late(self) -> float | None:
         """``late_s`` as a share of what the model wanted; None where there was no I/O."""
-        late_s, io_s = self.late_s, self.io_s
-        if late_s is None or io_s is None or io_s - late_s <= 0:
-            return None
-        return late_s / (io_s - late_s)
+        took_s, wanted_s = self._late_times() or (0.0, 0.0)
+        return took_s / wanted_s - 1 if took_s > 0 and wanted_s > 0 else None
+
+    def _late_times(self) -> tuple[float, float] | None:
+        """Seconds that an emulated volume's I/Os took and that its model wanted, reads and writes added up.
+
+        Of those only that the kernel and the volume counted alike: to the kernel, a flush is a write.
+        """
+        times = []
+        for way in ("read", "write"):
+            names = f"device.{way}s", f"emulator.{way}s", f"device.{way}_s", f"{_TARGET}{way}"
+            if self.grown.keys() >= {*names}:
+                of_device, emulated, took_s, wanted_s = (self.grown[name] for name in names)
+                if abs(emulated - of_device) <= _MAX_COUNT_DIFFERENCE * emulated:
+                    times.append((took_s, wanted_s))
+        return (sum(took_s for took_s, _ in times), sum(wanted_s for _, wanted_s in times)) if times else None
 
     @property
     def stolen(self) -> float | None:
@@ -262,6 +303,13 @@ def singles(windows: Iterable[Window]) -> Mapping[tuple[str, str], Sequence[Prof
     for window in windows:
         profiles.setdefault((window.task, window.arm), []).append(_sum([window]))
     return profiles
+
+
+def block_profiles(events: Sequence[Event], kind: str = KIND) -> Profiles:
+    """What arms did while requests ran; beside writes, and of these, whole blocks."""
+    windows = read_windows(events, kind)[0]
+    beside = tasks_beside_writes(events) if kind == KIND else {window.task for window in windows}
+    return profiles_of(whole_blocks(windows, beside))
 
 
 def profiles_of(windows: Iterable[Window]) -> Profiles:

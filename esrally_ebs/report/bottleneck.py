@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf
 
-from esrally_ebs.analysis.beside import BESIDE
-from esrally_ebs.analysis.profile import WAITED, Profile, Profiles, pooled, profiles_of, read_windows
+from esrally_ebs.analysis.profile import BESIDE, WAITED, Profile, Profiles, block_profiles, pooled
 from esrally_ebs.catalog.limits import CREDITS, charged_bytes
 from esrally_ebs.catalog.volume_types import known_model, most_sold
 from esrally_ebs.model import VolumeSpec, of_any
@@ -92,7 +91,7 @@ def held_back(session: Session, profiles: Profiles, arms: Sequence[str] = ()) ->
     Arms whose waits were not counted are left out; of sessions without searches it is fio's jobs that count.
     """
     loads: dict[str, dict[str, Profile]] = {}
-    of_writes = profiles_of(read_windows(session.events, BESIDE)[0])
+    of_writes = block_profiles(session.events, BESIDE)
     for (task, arm), rounds in (*profiles.items(), *of_writes.items()):
         loads.setdefault(arm, {})[task] = pooled(rounds.values())
     loads = loads or _fio_loads(session)

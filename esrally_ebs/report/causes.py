@@ -11,10 +11,12 @@ from esrally_ebs.analysis.profile import (
     Profile,
     Profiles,
     arm_profiles,
+    block_profiles,
     pooled,
     profiles_of,
     read_windows,
     singles,
+    tasks_beside_writes,
 )
 from esrally_ebs.analysis.reasons import (
     Explanation,
@@ -67,7 +69,7 @@ def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
     parts = windows if is_cold(session) else own_parts(windows, session.samples)
     own = profiles_of(parts)
     # counters have the work of writes beside a search, too, and more of it the longer that takes
-    beside = {str(event.fields.get("task")) for event in session.events if event.kind == "brought-back"}
+    beside = tasks_beside_writes(session.events)
     fio = fio_read_times(session)
     expected = {}
     for c in findings.comparisons:
@@ -82,7 +84,7 @@ def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
             expected[c.task, c.a, c.b] = value
     return Explained(
         arms=session.arm_names,
-        profiles=profiles_of(windows),
+        profiles=block_profiles(session.events),
         own=own,
         singles=singles(part for part in parts if part.task not in beside),
         broken=broken,

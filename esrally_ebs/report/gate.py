@@ -9,7 +9,7 @@ from esrally_ebs.analysis.comparable import all_checks
 from esrally_ebs.analysis.compare import Comparison
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, TaskDecision, decide, decide_fio
-from esrally_ebs.analysis.profile import profiles_of, read_windows
+from esrally_ebs.analysis.profile import block_profiles
 from esrally_ebs.analysis.summary import Blocks
 from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.errors import MeasurementError, PlanError
@@ -98,7 +98,7 @@ def render_gate(session: Session, gate: Gate) -> str:
     marked = ((check.mark, check.text) for check in all_checks(session))
     doubts = (f"{mark}: {text}" for mark, text in marked if mark in ("accepted", "warning"))
     compared = by_type(session, gate.b)
-    profiles = profiles_of(read_windows(compared.events)[0])
+    profiles = block_profiles(compared.events)
     limits = bottleneck_lines(compared, held_back(compared, profiles, (gate.a, gate.b)))
     return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, (*limits, *doubts)))) + "\n"
 

@@ -105,6 +105,49 @@ def test_volumes_are_late_though_a_request_of_each_block_could_not_be_observed_w
     assert (check.mark, check.value) == ("FAILED", "gp2 +18%, gp3 +23%")
 
 
+def beside_writes(home: Path, *, waited_s: float, flushes: int = 0) -> Path:
+    """Blocks of ten requests, each in the last tenth of a second in which writes go on beside it.
+
+    A read takes half as long again as it was to; of two I/Os one begins before a request and ends in it.
+    """
+    path = golden_session.make(home, golden_session.samples())
+    folder = SessionFolder(path)
+    blocks = {(event.arm, event.fields["task"], event.fields["round"]) for event in golden_session.observed()}
+    for arm, task, round_ in blocks:
+        folder.event(Event(at_s=golden_session.START, kind="brought-back", arm=arm, fields={"task": task}))
+        for number in range(10):
+            ios, wanted_s = 1000.0 * number, 10.0 * number
+            begin = {"device.reads": ios, "device.writes": ios, "device.write_s": 3 * wanted_s}
+            begin |= {"device.read_s": 1.5 * wanted_s, "emulator.reads": ios, "emulator.writes": ios}
+            begin |= {"emulator.target_s.read": wanted_s, "emulator.target_s.write": wanted_s}
+            begin |= {"emulator.waited_s.throughput": waited_s * number}
+            end = {**begin, "device.reads": ios + 10, "device.read_s": 1.5 * wanted_s + 9.0}
+            end |= {"device.writes": ios + 10 + flushes, "emulator.reads": ios + 10}
+            end |= {"emulator.writes": ios + 10, "emulator.target_s.read": wanted_s + 0.1}
+            at_s = golden_session.START + 1.0 + number
+            fields = {"task": task, "round": round_, "requests": 1, "started_s": at_s - 0.1}
+            folder.event(Event(at_s=at_s, kind="io", arm=arm, fields={**fields, "begin": begin, "end": end}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "marks"),
+    [(0.0, ["FAILED"]), (9.0, ["FAILED"]), (11.0, [])],
+    ids=["by nothing", "less than half", "most of the time"],
+)
+def test_volumes_beside_writes_are_late_where_no_limit_decides_how_long_these_take(
+    tmp_path: Path, waited_s: float, marks: list[str]
+) -> None:
+    path = beside_writes(tmp_path, waited_s=waited_s)
+    assert [check.mark for check in lateness(path)] == marks
+
+
+def test_beside_writes_counters_go_from_the_first_request_of_a_block_to_its_last(tmp_path: Path) -> None:
+    # around single requests reads took ninety times as long; to the kernel, flushes are writes
+    (check,) = lateness(beside_writes(tmp_path, waited_s=0.0, flushes=500))
+    assert check.value == "gp2 +60%, gp3 +60%"
+
+
 @pytest.mark.parametrize("form", RENDERERS)
 def test_every_format_says_that_late_volumes_forbid_to_compare(tmp_path: Path, form: str) -> None:
     text = RENDERERS[form](build(load_session(session(tmp_path, late))))
