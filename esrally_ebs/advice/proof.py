@@ -43,7 +43,7 @@ def raced_settings(advice: Advice) -> list[VolumeSpec]:
 def plan_text(advice: Advice, session: Session) -> str:
     """A plan, as TOML, that races the recommendation, or the two in doubt, against today's volume."""
     plan, arms = session.plan, raced_settings(advice)
-    tables: list[tuple[str, dict[str, object]]] = [("", {"name": "prove-advice"})]
+    tables: list[tuple[str, dict[str, object]]] = [("", {"name": "prove-advice", "accept": plan.accept})]
     tables += [("[[arm]]", _arm(spec)) for spec in arms]
     dataset = {name: getattr(plan.dataset, name) for name in ("documents", "seed", "indices")}
     own = {name: str(path) for name in ("data", "snapshot") if (path := getattr(plan.dataset, name))}
@@ -70,7 +70,7 @@ def plan_text(advice: Advice, session: Session) -> str:
     lines = [f"# Races what was advised for session {session.id} to keep {advice.bound}."]
     for head, keys in [*tables, ("[design]", design)]:
         lines += ["", head] if head else []
-        lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value not in (None, "")]
+        lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value not in (None, "", ())]
     return "\n".join(lines) + "\n"
 
 

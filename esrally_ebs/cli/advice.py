@@ -4,7 +4,7 @@ import gzip
 import io
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -41,7 +41,7 @@ from esrally_ebs.workload.queries import require_known_format, timed_requests
 
 app = typer.Typer()
 _MAX_CHARACTERS = 2**30
-_MOST_PER_S = 10_000
+_LEAST_PER_S, _MOST_PER_S = 0.001, 10_000
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _ALL_TYPES = ",".join(TYPES)
@@ -140,7 +140,7 @@ def advise_command(
         put(plan_text(advice, recorded), plan)
     proof, code = None, 0
     if race and _differs(advice):
-        proof, code = _race(plan_text(advice, recorded), accept)
+        proof, code = _race(plan_text(advice, recorded), {*recorded.plan.accept, *(accept or ())})
     give(build_advice(recorded, advice, predictor, proof=proof), form, output)
     return code or _exit_code(advice, proof)
 
@@ -160,8 +160,8 @@ def _require_rate(rate: float | None, cores: int | None, *, races: bool) -> None
         raise PlanError(
             "--rate: a race of the advice asks one query after another; leave out --race and --plan"
         )
-    if rate is not None and not 0 < rate <= _MOST_PER_S:
-        raise PlanError(f"--rate {rate:g}: name queries a second, up to {_MOST_PER_S:,}")
+    if rate is not None and not _LEAST_PER_S <= rate <= _MOST_PER_S:
+        raise PlanError(f"--rate {rate:g}: name queries a second, {_LEAST_PER_S:g} to {_MOST_PER_S:,}")
 
 
 def _require_raceable(recorded: Session, *, here: bool) -> None:
@@ -195,12 +195,12 @@ def _differs(advice: Advice) -> bool:
     return False
 
 
-def _race(text: str, accept: list[str] | None) -> tuple[Session | None, int]:
+def _race(text: str, accept: Collection[str]) -> tuple[Session | None, int]:
     """The session of a plan's race, and its exit code; none when the race is refused or broken off."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prove-advice.toml"
         path.write_text(text)
-        sessions, code = run_sessions(str(path), {"accept": accept} if accept else {}, 1, complain=complain)
+        sessions, code = run_sessions(str(path), {"accept": sorted(accept)}, 1, complain=complain)
     return (load_session(find_session(home(), sessions[0])) if sessions else None), code
 
 

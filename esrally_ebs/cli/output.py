@@ -17,6 +17,12 @@ from esrally_ebs.units import one_line, printable
 
 _PIPE_WIDTH = 10_000  # columns of a table that no terminal shows
 
+
+def file_or_stdout(path: Path | None) -> Path | None:
+    """The file; None, which is stdout, for ``-``."""
+    return None if path == Path("-") else path
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's path, or its name in pipelines/.")]
 Settings = Annotated[
@@ -26,7 +32,9 @@ Format = Annotated[
     str | None,
     typer.Option("--format", help="text, markdown, csv, json or html.", show_default="by --output, or text"),
 ]
-Output = Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")]
+Output = Annotated[
+    Path | None, typer.Option(help="Write to this file instead of stdout.", callback=file_or_stdout)
+]
 SessionName = Annotated[
     str, typer.Argument(metavar="SESSION", help="An id, the start of one, a path, or 'latest'.")
 ]

@@ -45,12 +45,12 @@ def sessions_command(
         raise PlanError("--plan '': an empty name; is a variable of your shell not set?")
     summaries = [s for s in list_sessions(home()) if plan in (None, s.plan) and state in (None, s.state)]
     summaries = summaries[-last:] if last else summaries
+    if as_json:
+        put(json.dumps([summary.id for summary in summaries] if ids else plain(summaries), indent=2))
+        return
     if ids:
         for summary in summaries:
             put(one_line(summary.id))
-        return
-    if as_json:
-        put(json.dumps(plain(summaries), indent=2))
         return
     if not summaries:
         put(f"no session{' like that' if plan or state else ''} in {home() / 'sessions'}")

@@ -358,6 +358,8 @@ def _narrowed(names: Sequence[str], index: str) -> Sequence[str]:
         return [index] if _reaches(names, index) else []
     narrowed = [index if name in ("_all", "*") else name for name in names or ["_all"]]
     kept = [name for name in narrowed if fnmatchcase(name.removeprefix("-"), index)]
+    if f"-{index}" in kept:
+        kept = kept[kept.index(f"-{index}") + 1 :]
     if all(name.startswith("-") for name in kept):
         return []
     return kept if len(_quoted(",".join(kept))) <= _MAX_TARGETS else [index]

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_S: Final = 86_400
+_FIRST_MS: Final = 10**11  # of 1973; seconds are less
+_LAST_MS: Final = 10**14  # of 5138; microseconds are more
 _LONG_NAME: Final = 256  # characters; longer ones are hashed anew each time, so that few are kept
 
 # what a log line raises that is not what its format promises
@@ -85,8 +87,15 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def parse_time(text: str) -> tuple[int, bool]:
-    """ISO 8601 to microseconds since the epoch, and whether it named its time zone (else it is UTC)."""
+def parse_time(text: str | float) -> tuple[int, bool]:
+    """ISO 8601 to microseconds since the epoch, and whether it named its time zone (else it is UTC).
+
+    Of milliseconds since the epoch, as an index may give them, too. ValueError for what is neither.
+    """
+    if isinstance(text, int | float):
+        if not _FIRST_MS < text < _LAST_MS:
+            raise ValueError(f"no milliseconds since the epoch: {text}")
+        return round(text * 1000), True
     moment = datetime.fromisoformat(text)
     zoned = moment.tzinfo is not None
     since = (moment if zoned else moment.replace(tzinfo=UTC)) - _EPOCH

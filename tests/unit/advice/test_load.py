@@ -158,7 +158,8 @@ def test_more_computing_than_the_cores_can_do_is_refused() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--rate", "0"], "--rate 0: name queries a second, up to 10,000"),
+        (["--rate", "0"], "--rate 0: name queries a second, 0.001 to 10,000"),
+        (["--rate", "1e-320"], "--rate 9.99989e-321: name queries a second"),  # predicted nan ms
         (["--rate", "nan"], "--rate nan: name queries a second"),
         (["--rate", "1e6"], "--rate 1e+06: name queries a second"),
         (["--cores", "2"], "--cores: counts with --rate alone"),

@@ -51,12 +51,13 @@ def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None
     """A residency that was allowed was dropped, so the race was refused where its recording was not."""
     made = recorded()
     keys: dict[str, object] = {"dataset.data": "/data", "dataset.indices": "i,j", "cache.max_resident": 0.2}
+    keys |= {"accept": ["lateness"]}
     keys |= {"node.car": ["4gheap"], "node.params.x": 'a"b'}
     keys |= {"design.margin": 0.02, "design.confidence": 0.99}
     made = replace(made, plan=parse_plan(plan_text(advised := advise_first(predictor), made), "p", keys))
     plan = parse_plan(plan_text(advised, made), "prove")
     assert (plan.node, plan.dataset) == (made.plan.node, made.plan.dataset)
-    assert plan.cache == made.plan.cache
+    assert (plan.cache, plan.accept) == (made.plan.cache, ("lateness",))
     assert (plan.design.margin, plan.design.confidence) == (0.02, 0.99)  # verdicts were of 5 % and 95 %
 
 

@@ -136,6 +136,16 @@ def test_a_full_disk_under_the_output_is_one_line(
     assert "No space left on device; see that it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["dashboard"], ["study", "striping-2015", "--simulate", "--format=json"]])
+def test_a_dash_is_stdout(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "--output", "-"]) == 0
+    assert capsys.readouterr().out.startswith("{")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_links_in_a_circle_make_way_for_what_is_written(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert main(["dashboard", "--output", str(tmp_path / "loop")]) == 0

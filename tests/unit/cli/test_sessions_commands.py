@@ -113,6 +113,7 @@ def test_sessions_are_chosen_by_plan_state_and_number_and_given_to_other_command
     assert ids("--plan", "p", "--state", "complete", "--last", "2") == ["two", "three"]
     assert ids("--state", "failed") == ["four"]
     assert ids("--plan", "none") == []
+    assert json.loads("".join(ids("--json", "--last", "2"))) == ["four", "five"]
 
 
 def test_the_list_tells_simulated_sessions_from_those_on_emulated_volumes(

@@ -153,6 +153,24 @@ def test_times_of_several_zones_are_one_order(tmp_path: Path) -> None:
     assert import_logs([log], tmp_path / "out").seconds == 1.0
 
 
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        (1767348000000, None),  # milliseconds, as an index gives them with "format": "epoch_millis"
+        (1767348000000.0, None),
+        (1767348000, "line cut off or not of the format"),  # seconds
+        (1767348000000000, "line cut off or not of the format"),
+        (True, "line cut off or not of the format"),
+    ],
+)
+def test_a_time_may_be_milliseconds_since_the_epoch(at: float, reason: str | None, tmp_path: Path) -> None:
+    first, second = (json.loads(query_line(MATCH_ALL, at=f"2026-01-02T10:00:0{s}.000Z")) for s in (1, 2))
+    log = write(tmp_path / "log", json.dumps({**first, "@timestamp": at}), json.dumps(second))
+    summary = import_logs([log], tmp_path / "out")
+    assert summary.excluded == ({reason: 1} if reason else {})
+    assert summary.seconds == (0.0 if reason else 2.0)
+
+
 def test_a_log_without_names_of_indices_asks_for_one(tmp_path: Path) -> None:
     log = write(tmp_path / "log", '{"index":null}', '{"size":1}')
     with pytest.raises(PlanError, match="say it with --index NAME"):

@@ -282,6 +282,8 @@ def test_an_index_of_another_cluster_is_counted_as_such(tmp_path: Path) -> None:
         (["other-*", "-logs-2"], "logs-*", None),
         (["_all"], "logs-2", "logs-2"),
         (["*", "-other"], "logs-*", "logs-*"),
+        (["*", "-logs-*"], "logs-*", None),
+        (["*", "-logs-*", "logs-1"], "logs-*", "logs-1"),
         (["*", "-logs-1"], "logs-*", "logs-*,-logs-1"),
         (["*", "logs-1"], "logs-*", "logs-*,logs-1"),
         (["logs-1"], "logs-2,logs-1", "logs-1"),
