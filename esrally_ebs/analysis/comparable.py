@@ -1,7 +1,7 @@
 """What must agree between arms before a difference may be put down to the volume, as named checks."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -435,11 +435,7 @@ def _lateness(session: Session, windows: Sequence[Window]) -> Check | None:
     beside = tasks_beside_writes(session.events)
     requests = _of_requests(session, whole_blocks(_with("emulator.reads", windows), beside))
     jobs = profiles_of(_with("emulator.reads", read_windows(session.events, FIO)[0]))
-    profiles = (
-        _unlimited(requests, beside)
-        if any(requests.values())
-        else _unlimited(jobs, {task for task, _ in jobs})
-    )
+    profiles = _unlimited(requests, beside) if requests else _unlimited(jobs, {task for task, _ in jobs})
     late, noticed = {}, {}
     for arm, profile in arm_profiles(profiles, session.arm_names):
         if (share := profile.late) is not None:
@@ -477,20 +473,23 @@ def _of_requests(session: Session, windows: Sequence[Window]) -> Profiles:
     if session.plan.design.knee is None:
         return profiles
     steps = steps_of(session)
-    ran_away = {(arm, number) for arm, own in steps.items() for number, step in own.items() if step.ran_away}
-    return _only(profiles, lambda _, arm, round_, __: arm in steps and (arm, round_) not in ran_away)
+    return {
+        (task, arm): {
+            round_: profile
+            for round_, profile in by_round.items()
+            if round_ not in steps[arm] or not steps[arm][round_].ran_away
+        }
+        for (task, arm), by_round in profiles.items()
+        if arm in steps
+    }
 
 
 def _unlimited(profiles: Profiles, tasks: Collection[str]) -> Profiles:
-    """Of ``tasks`` without the rounds (of fio passes) that limits held back most of the time."""
-    return _only(profiles, lambda task, _, __, profile: task not in tasks or not profile.is_held_back)
-
-
-def _only(profiles: Profiles, is_kept: Callable[[str, str, int, Profile], bool]) -> Profiles:
-    """The rounds that are to be kept, by task, arm, round and what was done in it."""
+    """Of ``tasks`` without those that limits held back most of the time on an arm."""
     return {
-        (task, arm): {round_: own for round_, own in rounds.items() if is_kept(task, arm, round_, own)}
-        for (task, arm), rounds in profiles.items()
+        (task, arm): by_round
+        for (task, arm), by_round in profiles.items()
+        if not (task in tasks and by_round and pooled(by_round.values()).is_held_back)
     }
 
 

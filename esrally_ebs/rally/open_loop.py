@@ -75,11 +75,12 @@ def take_piece(clone: Any, block: Block, plan: Plan) -> None:
     clone.operation.params["piece"] = (number, plan.design.most_rounds)
 
 
-def lift(clone: Any) -> None:
-    """Warm up as fast as the node answers, and for as long as it takes."""
+def lift(clone: Any, *, keeps_rate: bool) -> None:
+    """Warm up for as long as it takes, as fast as the node answers or at the rate of the track."""
     clone.operation.params["cycle"] = True
     clone.schedule = None
-    lift_rate(clone)
+    if not keeps_rate:
+        lift_rate(clone)
 
 
 def lift_rate(clone: Any) -> None:

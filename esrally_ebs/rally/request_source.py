@@ -53,8 +53,11 @@ def _source_of(operation: Any, name: str) -> tuple[Any, ...]:
     return operation.type, operation.param_source, name, operation.params
 
 
-def choose(clone: Any, task: Any, block: Block, plan: Plan) -> None:
-    """Which requests a block of searches asks, and when they are due."""
+def choose(clone: Any, task: Any, block: Block, plan: Plan, *, is_beside: bool) -> None:
+    """Which requests a block of searches asks, and when they are due.
+
+    Those beside writes warm up at their rate, so that writes, which end with them, have the time to.
+    """
     source = task.operation.param_source
     if source == vectors.PARAM_SOURCE:  # points in the clusters of the documents
         clone.operation.params.setdefault("seed", plan.dataset.seed)
@@ -63,10 +66,10 @@ def choose(clone: Any, task: Any, block: Block, plan: Plan) -> None:
         if source in (replay.PARAM_SOURCE, vectors.PARAM_SOURCE):
             _begin_elsewhere(clone, block, plan)
     else:
-        _choose_of_task(clone, task, block, plan)
+        _choose_of_task(clone, task, block, plan, is_beside=is_beside)
 
 
-def _choose_of_task(clone: Any, task: Any, block: Block, plan: Plan) -> None:
+def _choose_of_task(clone: Any, task: Any, block: Block, plan: Plan, *, is_beside: bool) -> None:
     measures = block.phase is Phase.MEASURE
     is_log = task.operation.param_source == replay.PARAM_SOURCE
     is_template = is_log and "template" in task.operation.params
@@ -79,7 +82,7 @@ def _choose_of_task(clone: Any, task: Any, block: Block, plan: Plan) -> None:
         if measures:
             open_loop.apply(clone, block, plan)
         else:
-            open_loop.lift(clone)
+            open_loop.lift(clone, keeps_rate=is_beside)
     elif is_log and not is_template:
         if not measures:
             clone.operation.params["cycle"] = True

@@ -404,7 +404,7 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
         clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None  # counts decide
         # Hits and took, read after the service time; hits of an index that grows say nothing.
         operation.params[request_source.DETAILS] = not is_beside
-        request_source.choose(clone, task, block, plan)
+        request_source.choose(clone, task, block, plan, is_beside=is_beside)
         if is_beside and measures:
             # no page of the bytes that it was brought back to is in the page cache
             clone.warmup_iterations += plan.race.warmup_iterations

@@ -71,6 +71,11 @@ def test_in_an_open_loop_it_warms_up_after_the_request_that_opens_the_connection
         each.warmup_iterations for element in made if element.nested for each in element if "-r" in each.name
     }
     assert counted == {8, None}
+    warmups = [
+        each for element in made for each in element if each.name.startswith("q-") and "-r" not in each.name
+    ]
+    # at its rate, for as long as writes, which end with it, need to warm up
+    assert {(each.params["target-throughput"], each.schedule) for each in warmups} == {(10, None)}
 
 
 def test_rounds_that_are_over_have_nothing_left_to_bring_back_or_write() -> None:
