@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.knee import steps_of
+from esrally_ebs.analysis.lateness import check_lateness
 from esrally_ebs.analysis.profile import (
-    FIO,
     Profile,
     Profiles,
     Window,
@@ -18,8 +17,7 @@ from esrally_ebs.analysis.profile import (
     pooled,
     profiles_of,
     read_windows,
-    tasks_beside_writes,
-    whole_blocks,
+    with_counter,
 )
 from esrally_ebs.analysis.summary import is_measured, is_time
 from esrally_ebs.model import Check, Kind, Severity, State
@@ -30,7 +28,7 @@ from esrally_ebs.units import format_bytes, format_seconds
 
 # Properties of an attached volume that change a search by themselves.
 VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
-LATENESS, REACH = "lateness", "reach"  # those of these checks that a plan may accept
+REACH = "reach"  # of these checks one that a plan may accept
 # Of what is read of the upper device; the rest may be holes of a loop device's file.
 _LEAST_REACHED = 0.9
 # Of the median that fio has for one random read at a time; half of a disk's reads differ from it by less.
@@ -39,9 +37,6 @@ _LEAST_OF_DIRECT = 0.5
 _RESOLVED_S = 0.01
 _PAGE_BYTES = 4096  # less for a request is what else a node does just then
 _SMALL_READ_BYTES = 16 * 1024  # such a read takes a device's latency, and next to nothing for its size
-# Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
-_MAX_LATE = 0.15
-_NOTICED = 0.01  # of the requests' time: what I/Os took longer, added up, delays none by more than that
 NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "settings")
 
 
@@ -82,7 +77,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
         _clients(session, measured),
         _reach(session, windows, unread) if profiles else None,
         _unread(unread),
-        _lateness(session, windows),
+        check_lateness(session, windows),
     ]
     return [check for check in checks if check is not None]
 
@@ -339,7 +334,7 @@ def _reach(session: Session, windows: Sequence[Window], unread: Sequence[str]) -
     """
     direct = _direct_reads(session)
     reads, wrong = [], []
-    observed = profiles_of(_with("device.read_bytes", windows))
+    observed = profiles_of(with_counter("device.read_bytes", windows))
     profiles = {key: by_round for key, by_round in observed.items() if key[0] not in unread}
     for arm, profile in arm_profiles(profiles, session.arm_names):
         if "device.read_bytes" in profile.grown:
@@ -424,73 +419,6 @@ def _direct_reads(session: Session) -> dict[str, float]:
         if row.arm in real and row.job in random and row.op == "read" and alone:
             fastest[row.arm] = min(row.p50_s, fastest.get(row.arm, row.p50_s))
     return fastest
-
-
-def _lateness(session: Session, windows: Sequence[Window]) -> Check | None:
-    """Emulated volumes must have kept the times of their models; on a machine that is too busy none does.
-
-    What counts is what is compared: the requests, or the fio jobs of a session without any. Of jobs, and of
-    searches beside writes, many I/Os may be in flight: what a limit alone decides then does not count.
-    """
-    beside = tasks_beside_writes(session.events)
-    requests = _of_requests(session, whole_blocks(_with("emulator.reads", windows), beside))
-    jobs = profiles_of(_with("emulator.reads", read_windows(session.events, FIO)[0]))
-    profiles = _unlimited(requests, beside) if requests else _unlimited(jobs, {task for task, _ in jobs})
-    late, noticed = {}, {}
-    for arm, profile in arm_profiles(profiles, session.arm_names):
-        if (share := profile.late) is not None:
-            late[arm] = share
-            if share > _MAX_LATE and (profile.late_s or 0.0) > _NOTICED * profile.seconds:
-                noticed[arm] = share
-    if not late:
-        return None
-    value = ", ".join(f"{arm} {share:+z.0%}" for arm, share in late.items())
-    if not noticed:
-        text = f"emulated volumes kept the times of their models ({_MAX_LATE:.0%} longer allowed)"
-        if max(late.values()) > _MAX_LATE:
-            text = f"emulated volumes were late by less than {_NOTICED:.0%} of the requests' time"
-        return Check(name=LATENESS, ok=True, value=value, text=text)
-    named = ", ".join(f"{share:.0%} on {arm}" for arm, share in noticed.items())
-    return Check(
-        name=LATENESS,
-        ok=False,
-        value=value,
-        text=f"emulated volumes took longer than their models ({named}; {_MAX_LATE:.0%} allowed), so times "
-        "are not those of such volumes: this machine was too busy",
-        mend="end what else runs on this machine",
-        accepted=LATENESS in session.plan.accept,
-    )
-
-
-def _with(counter: str, windows: Sequence[Window]) -> Sequence[Window]:
-    """Those that have this counter, if any has: one that was not read would leave its arm unchecked."""
-    return [window for window in windows if counter in window.grown] or windows
-
-
-def _of_requests(session: Session, windows: Sequence[Window]) -> Profiles:
-    """Those of all requests; of a search for the knee without steps that ran away, which busy the machine."""
-    profiles = profiles_of(windows)
-    if session.plan.design.knee is None:
-        return profiles
-    steps = steps_of(session)
-    return {
-        (task, arm): {
-            round_: profile
-            for round_, profile in by_round.items()
-            if round_ not in steps[arm] or not steps[arm][round_].ran_away
-        }
-        for (task, arm), by_round in profiles.items()
-        if arm in steps
-    }
-
-
-def _unlimited(profiles: Profiles, tasks: Collection[str]) -> Profiles:
-    """Of ``tasks`` without those that limits held back most of the time on an arm."""
-    return {
-        (task, arm): by_round
-        for (task, arm), by_round in profiles.items()
-        if not (task in tasks and by_round and pooled(by_round.values()).is_held_back)
-    }
 
 
 def _grouped(table: pa.Table, columns: list[str]) -> pa.TableGroupBy:

@@ -123,6 +123,11 @@ def _growth(name: str, begin: float, end: float, seconds: float) -> float | None
     return wrapped if name in _TIMES and 0 <= wrapped <= seconds * _MAX_IN_FLIGHT else None
 
 
+def with_counter(counter: str, windows: Sequence[Window]) -> Sequence[Window]:
+    """Those that have this counter, if any has: one that was not read would leave its arm unchecked."""
+    return [window for window in windows if counter in window.grown] or windows
+
+
 def tasks_beside_writes(events: Iterable[Event]) -> set[str]:
     """The searches that writes run beside: their arms get the dataset's files again before each block."""
     return {str(event.fields.get("task")) for event in events if event.kind == "brought-back"}

@@ -8,7 +8,8 @@ in ``volume_state``; here are those on what differs between arms, and on what is
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from esrally_ebs.analysis.comparable import LATENESS, REACH
+from esrally_ebs.analysis.comparable import REACH
+from esrally_ebs.analysis.lateness import LATENESS
 from esrally_ebs.checks import volume_state
 from esrally_ebs.checks.facts import Activity, ArmFacts, Facts, bad, good, listed, unknown
 from esrally_ebs.errors import PlanError, near

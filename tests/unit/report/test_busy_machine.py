@@ -105,7 +105,7 @@ def test_volumes_are_late_though_a_request_of_each_block_could_not_be_observed_w
     assert (check.mark, check.value) == ("FAILED", "gp2 +18%, gp3 +23%")
 
 
-def beside_writes(home: Path, *, waited_s: float, flushes: int = 0) -> Path:
+def beside_writes(home: Path, *, waited_s: float, flushes: int = 0, per_io_s: float = 0.01) -> Path:
     """Blocks of ten requests, each in the last tenth of a second in which writes go on beside it.
 
     A read takes half as long again as it was to; of two I/Os one begins before a request and ends in it.
@@ -116,14 +116,14 @@ def beside_writes(home: Path, *, waited_s: float, flushes: int = 0) -> Path:
     for arm, task, round_ in blocks:
         folder.event(Event(at_s=golden_session.START, kind="brought-back", arm=arm, fields={"task": task}))
         for number in range(10):
-            ios, wanted_s = 1000.0 * number, 10.0 * number
+            ios, wanted_s = 1000.0 * number, 1000.0 * number * per_io_s
             begin = {"device.reads": ios, "device.writes": ios, "device.write_s": 3 * wanted_s}
             begin |= {"device.read_s": 1.5 * wanted_s, "emulator.reads": ios, "emulator.writes": ios}
             begin |= {"emulator.target_s.read": wanted_s, "emulator.target_s.write": wanted_s}
             begin |= {"emulator.waited_s.throughput": waited_s * number}
-            end = {**begin, "device.reads": ios + 10, "device.read_s": 1.5 * wanted_s + 9.0}
+            end = {**begin, "device.reads": ios + 10, "device.read_s": 1.5 * wanted_s + 900 * per_io_s}
             end |= {"device.writes": ios + 10 + flushes, "emulator.reads": ios + 10}
-            end |= {"emulator.writes": ios + 10, "emulator.target_s.read": wanted_s + 0.1}
+            end |= {"emulator.writes": ios + 10, "emulator.target_s.read": wanted_s + 10 * per_io_s}
             at_s = golden_session.START + 1.0 + number
             fields = {"task": task, "round": round_, "requests": 1, "started_s": at_s - 0.1}
             folder.event(Event(at_s=at_s, kind="io", arm=arm, fields={**fields, "begin": begin, "end": end}))
@@ -140,6 +140,15 @@ def test_volumes_beside_writes_are_late_where_no_limit_decides_how_long_these_ta
 ) -> None:
     path = beside_writes(tmp_path, waited_s=waited_s)
     assert [check.mark for check in lateness(path)] == marks
+
+
+@pytest.mark.parametrize(("per_io_s", "mark"), [(1e-6, "FAILED"), (1e-8, "ok")])
+def test_beside_writes_it_is_of_the_requests_time_what_volumes_were_late(
+    tmp_path: Path, per_io_s: float, mark: str
+) -> None:
+    # of the blocks' time, most of which no request has, either is less than 1 %
+    (check,) = lateness(beside_writes(tmp_path, waited_s=0.0, per_io_s=per_io_s))
+    assert check.mark == mark
 
 
 def test_beside_writes_counters_go_from_the_first_request_of_a_block_to_its_last(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Whether emulated volumes kept the times of their models while something was measured, as a check."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.analysis.knee import steps_of
+from esrally_ebs.analysis.profile import (
+    FIO,
+    Profiles,
+    Window,
+    arm_profiles,
+    pooled,
+    profiles_of,
+    read_windows,
+    tasks_beside_writes,
+    whole_blocks,
+    with_counter,
+)
+from esrally_ebs.analysis.summary import counted
+from esrally_ebs.model import Check
+from esrally_ebs.store.session import Session
+
+LATENESS: Final = "lateness"
+# Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
+_MAX_LATE: Final = 0.15
+_NOTICED: Final = 0.01  # of the requests' time: what I/Os took longer, added up, delays none by more
+
+
+def check_lateness(session: Session, windows: Sequence[Window]) -> Check | None:
+    """Emulated volumes must have kept the times of their models; on a machine that is too busy none does.
+
+    What counts is what is compared: the requests, or the fio jobs of a session without any. Of jobs, and of
+    searches beside writes, many I/Os may be in flight: what a limit alone decides then does not count.
+    """
+    beside = tasks_beside_writes(session.events)
+    requests = _of_requests(session, whole_blocks(with_counter("emulator.reads", windows), beside))
+    jobs = profiles_of(with_counter("emulator.reads", read_windows(session.events, FIO)[0]))
+    profiles = _unlimited(requests, beside) if requests else _unlimited(jobs, {task for task, _ in jobs})
+    late, noticed = {}, {}
+    for arm, profile in arm_profiles(profiles, session.arm_names):
+        if (share := profile.late) is not None:
+            late[arm] = share
+            seconds = _seconds(session, profiles, arm, beside)
+            if share > _MAX_LATE and (profile.late_s or 0.0) > _NOTICED * seconds:
+                noticed[arm] = share
+    if not late:
+        return None
+    value = ", ".join(f"{arm} {share:+z.0%}" for arm, share in late.items())
+    if not noticed:
+        text = f"emulated volumes kept the times of their models ({_MAX_LATE:.0%} longer allowed)"
+        if max(late.values()) > _MAX_LATE:
+            text = f"emulated volumes were late by less than {_NOTICED:.0%} of the requests' time"
+        return Check(name=LATENESS, ok=True, value=value, text=text)
+    named = ", ".join(f"{share:.0%} on {arm}" for arm, share in noticed.items())
+    return Check(
+        name=LATENESS,
+        ok=False,
+        value=value,
+        text=f"emulated volumes took longer than their models ({named}; {_MAX_LATE:.0%} allowed), so times "
+        "are not those of such volumes: this machine was too busy",
+        mend="end what else runs on this machine",
+        accepted=LATENESS in session.plan.accept,
+    )
+
+
+def _of_requests(session: Session, windows: Sequence[Window]) -> Profiles:
+    """Those of all requests; of a search for the knee without steps that ran away, which busy the machine."""
+    profiles = profiles_of(windows)
+    if session.plan.design.knee is None:
+        return profiles
+    steps = steps_of(session)
+    return {
+        (task, arm): {
+            round_: profile
+            for round_, profile in by_round.items()
+            if round_ not in steps[arm] or not steps[arm][round_].ran_away
+        }
+        for (task, arm), by_round in profiles.items()
+        if arm in steps
+    }
+
+
+def _unlimited(profiles: Profiles, tasks: Collection[str]) -> Profiles:
+    """Of ``tasks`` without those that limits held back most of the time on an arm."""
+    return {
+        (task, arm): by_round
+        for (task, arm), by_round in profiles.items()
+        if not (task in tasks and by_round and pooled(by_round.values()).is_held_back)
+    }
+
+
+def _seconds(session: Session, profiles: Profiles, arm: str, beside: Collection[str]) -> float:
+    """For how long an arm's requests ran; of ``beside``, whose blocks have pauses, by their service times."""
+    tasks = [task for task, of in profiles if of == arm]
+    times = session.samples.select(["task", "arm", "service_time_s"]).filter(counted(session.samples))
+    paused = pa.array([task for task in tasks if task in beside], pa.string())
+    own = times.filter(pc.and_(pc.equal(times["arm"], arm), pc.is_in(times["task"], paused)))
+    seconds: list[float] = own["service_time_s"].to_pylist()
+    for task in tasks:
+        if task not in beside:
+            seconds += [profile.seconds for profile in profiles[task, arm].values()]
+    return sum(seconds)
