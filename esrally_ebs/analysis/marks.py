@@ -159,7 +159,7 @@ def _faults(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, C
 
 
 def _failed(samples: pa.Table) -> Iterator[tuple[Block, Cause]]:
-    failed = samples.filter(pc.and_(pc.invert(samples["success"]), pc.greater(samples["round"], 0)))
+    failed = samples.filter(pc.and_(is_of_rounds(samples), pc.invert(samples["success"])))
     blocks = zip(*(failed[name].to_pylist() for name in ("arm", "task", "round")), strict=True)
     for block, count in Counter(blocks).items():
         yield block, Cause(kind="failed", what="failed requests", text=f"{count} of its requests failed")

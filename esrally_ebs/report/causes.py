@@ -396,8 +396,9 @@ def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Seq
     for task in dict.fromkeys(task for _, task, _ in marked):
         cells = [_mark(findings, marked, arm, task) for arm in arms]
         for a, b in findings.pairs:
-            cells.append(_verdict("verdict", findings, task, a, b))
-            cells.append(_verdict("verdict_without_marked", without, task, a, b))
+            compared = _verdict("verdict", findings, task, a, b)
+            left = _verdict("verdict_without_marked", without, task, a, b)
+            cells += [compared or NOTHING, left or (_NO_ROUND if compared else NOTHING)]
         rows.append(Row(item=task, cells=tuple(cells)))
     without_them = (
         ". The last column is the verdict without the marked rounds of each task, and how many are left then"
@@ -414,14 +415,17 @@ def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Seq
     )
 
 
-def _verdict(name: str, findings: Findings, task: str, a: str, b: str) -> Cell:
+_NO_ROUND = Cell(text="no round is left", facts={})
+
+
+def _verdict(name: str, findings: Findings, task: str, a: str, b: str) -> Cell | None:
     for c in findings.comparisons:
         if (c.task, c.a, c.b) == (task, a, b):
             word = findings.word(c)
             left = number_of(c.rounds, "round")
             facts: dict[str, Value] = {name: word, f"{name}_rounds": c.rounds}
             return Cell(text=f"{word} ({left})", facts=facts)
-    return Cell(text="no round is left", facts={})
+    return None
 
 
 def _mark(findings: Findings, marked: Marked, arm: str, task: str) -> Cell:

@@ -11,7 +11,7 @@ from small_plan import small_plan
 from stored import sample_of
 
 from esrally_ebs.analysis.marks import Cause, marked_blocks
-from esrally_ebs.model import Event, Sample
+from esrally_ebs.model import Event, Phase, Sample
 from esrally_ebs.session.steps import conclude
 from esrally_ebs.store import Session, SessionFolder, load_session
 
@@ -151,6 +151,14 @@ def test_failed_requests_pages_left_in_the_cache_and_repeated_evictions_mark_the
     marked = session(tmp_path, [again], rows)
 
     assert kinds(marked) == {("gp2", 1): ["failed"], ("gp3", 1): ["retried"], ("gp3", 2): ["resident"]}
+
+
+@pytest.mark.parametrize("phase", [Phase.BESIDE, Phase.WARMUP])
+def test_writes_beside_a_search_and_its_warm_up_that_fail_mark_no_block_of_measured_requests(
+    tmp_path: Path, phase: Phase
+) -> None:
+    failed = replace(samples()[0], task="append-beside-q", phase=phase, success=False)
+    assert kinds(session(tmp_path, rows=[*samples(), failed])) == {}
 
 
 @pytest.mark.parametrize(

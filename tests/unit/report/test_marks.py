@@ -88,6 +88,12 @@ def test_marks_that_leave_no_round_are_said_to() -> None:
     assert made.rows[0].cells[-1].text == "no round is left"
 
 
+def test_of_a_task_that_is_not_compared_no_round_is_said_to_be_missing() -> None:
+    made = table(paused(set()), {("gp3", "other", 1): (PAUSE,)})
+
+    assert [cell.text for cell in made.rows[0].cells[2:]] == ["-", "-"]
+
+
 def test_without_marks_there_is_no_table() -> None:
     assert table(paused(set()), {}).rows == ()
 
