@@ -45,18 +45,17 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
 
     Files of samples, hits, documents beside writes, segments, versions, volume settings, numbers of requests,
     failed requests, times that are none, coldness, cold searches of several clients, what cold requests read,
-    tasks that read nothing, and lateness of emulated volumes. Of a session that was ``cut``, hits and
-    requests of the round in which it was do not count, nor those of a first round by itself, which may be a
-    part of one.
+    tasks that read nothing, and lateness of emulated volumes. Of a session that was ``cut``, the requests of
+    the round in which it was do not count, nor hits and numbers of requests of a first round by itself, which
+    may be a part of one.
     """
     # Each arm is asked as often as it takes, so not the same queries of a mix.
     seeks_knee = session.plan.design.knee is not None
     looked_at = ["task", "arm", "round", "iteration", "success", "hits", "resident_before", "client"]
     measured = session.samples.select(looked_at).filter(is_measured(session.samples))
-    whole = measured
-    if cut:
-        is_first = pc.max(measured["round"]).as_py() == 1
-        whole = _but(measured, 1 if is_first else cut_round(session))
+    is_first = cut and pc.max(measured["round"]).as_py() == 1
+    measured = _but(measured, cut_round(session) if cut else None)
+    whole = _but(measured, 1 if is_first else None)
     windows = read_windows(session.events)[0]
     profiles = profiles_of(windows) if is_cold(session) else {}
     unread = _without_reads(profiles, measured)

@@ -153,6 +153,20 @@ def test_a_session_that_was_cut_in_a_round_is_held_to_its_whole_rounds() -> None
     ]
 
 
+def test_requests_that_fail_on_each_arm_forbid_nothing_where_a_session_was_cut_between_two_arms() -> None:
+    rows = [
+        row(task=task, arm=arm, round=round_, success=task == "t")
+        for round_ in (1, 2, 3)
+        for arm in "ab"
+        for task in "tu"
+        if (arm, round_) != ("b", 3)
+    ]
+    cut = session(table(*rows), state=State.CANCELLED)
+    (check,) = [check for check in all_checks(cut) if not check.ok]
+    assert check.text == "4 of 8 measured requests failed (u), as many on each arm: they are left out"
+    assert not check.forbids
+
+
 @pytest.mark.parametrize("state", [State.CANCELLED, State.RUNNING])
 def test_a_first_round_that_was_cut_is_too_little_and_no_difference_of_arms(state: State) -> None:
     cut = session(table(row(), row(hits=6), row(arm="b")), state=state)
