@@ -151,12 +151,16 @@ def _sentence(
 
 def _busiest(loads: Iterable[Profile]) -> tuple[float, float]:
     """The most I/Os, and the most bytes, a second of any."""
-    timed = [load for load in loads if load.seconds]
-    ios, size = (
-        max((load.grown.get(counter, 0.0) / load.seconds for load in timed), default=0.0)
-        for counter in ("device.reads", "device.read_bytes")
-    )
-    return ios, size
+    rates = [[count / load.seconds for count in _ios(load)] for load in loads if load.seconds] or [[0.0, 0.0]]
+    return max(ios for ios, _ in rates), max(size for _, size in rates)
+
+
+def _ios(load: Profile) -> tuple[float, float]:
+    """I/Os and their bytes, reads and writes together; flushes, which are writes to the kernel, are none."""
+    grown = load.grown
+    writes = grown.get("emulator.writes", grown.get("device.writes", 0.0))
+    size = grown.get("device.read_bytes", 0.0) + grown.get("device.written_bytes", 0.0)
+    return grown.get("device.reads", 0.0) + writes, size
 
 
 def _priced_step(
@@ -164,8 +168,10 @@ def _priced_step(
 ) -> str:
     """What to buy instead, and its price; empty where it is not for sale on a volume, or has no price."""
     nodes = session.plan.node.count
+    own_ios, own_size = _ios(load)
+    io_bytes = own_size / own_ios if own_ios else None
     ios, size = busiest  # of all nodes together
-    wanted = wanted_setting(spec, limit, share, load.io_bytes, (ios / nodes, size / nodes))
+    wanted = wanted_setting(spec, limit, share, io_bytes, (ios / nodes, size / nodes))
     if wanted is None:
         return ""
     now, then = (one.price for one in costs(session, [spec, wanted]))

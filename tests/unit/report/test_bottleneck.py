@@ -67,6 +67,21 @@ def test_the_sentence_names_limit_share_step_and_price() -> None:
     )
 
 
+def test_what_is_written_beside_small_reads_needs_no_iops_of_such_a_size() -> None:
+    """250 MiB/s in reads of 4 KiB are 64,000 IOPS; flushes are writes to the kernel alone."""
+    reads = {"device__read_bytes": 40.0 * KIB, "emulator__waited_s__throughput": 0.005}
+    writes = {"device__writes": 500.0, "emulator__writes": 90.0, "device__written_bytes": 90.0 * 256 * KIB}
+    (line,) = bottlenecks(of(GP3), profiles(**reads, **writes))
+    assert line.endswith("; raise it to 250 MiB/s for 5.00 USD a month more.")
+
+
+def test_a_gp3_in_the_place_of_a_gp2_takes_in_what_is_written_too() -> None:
+    waiting = profiles(emulator__waited_s__credits=0.005)
+    written = profiles(device__writes=20.0, device__written_bytes=240.0 * MIB * 0.02)
+    both = {("t", "a"): waiting["t", "a"], ("w", "a"): written["t", "a"]}
+    assert "; take gp3 with 272 MiB/s" in bottlenecks(of(replace(GP2, size_bytes=500 * GIB)), both)[0]
+
+
 @pytest.mark.parametrize(("stripes", "nodes"), [(2, 1), (1, 2)])
 def test_of_several_volumes_the_setting_is_each_one_s_and_the_price_that_of_all(
     stripes: int, nodes: int
