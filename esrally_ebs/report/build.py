@@ -51,7 +51,7 @@ class _Analysis:
         self._by_volume = findings if is_by_volume else find(self._volumes, checks=checks)
         has_latency = session.plan.has_latency
         self._waits = [find(session, "latency", against=against, checks=checks)] if has_latency else []
-        self._knees = knees_of(session)
+        self._knees = knees_of(session, against)
         self._starts = cold_starts(session.samples) if len(self._scopes) > 1 else ()
         self._explained = causes.explain(session, findings, marked_by_type(recorded, against))
         self._priced = costs.costs(session)

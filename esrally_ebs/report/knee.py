@@ -26,8 +26,10 @@ _PURPOSES = {
 
 
 class Knees:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, against: str | None = None) -> None:
+        """Others are compared with the arm ``against``, by default with the plan's reference."""
         self._session = session
+        self._against = against
         self._search = KneeSearch.of(session.plan.design)
         self._steps = {
             arm: {round_: by_round[round_] for round_ in sorted(by_round)}
@@ -38,16 +40,17 @@ class Knees:
         }
 
     def verdict(self) -> str:
-        """One sentence: how many queries each arm takes, and how others differ from the reference."""
+        """One sentence: how many queries each arm takes, and how others differ from one of them."""
         names = arm_names(self._session)
         parts = [f"{names[arm]} {_text(knee)}" for arm, knee in self.of.items()]
         text = "; ".join((*parts, *self._compared())) or "no arm was asked"
         return f"Highest rate with {self._search.bound}: {text}."
 
     def _compared(self) -> Iterator[str]:
-        """How each other arm differs from the reference, where both have a knee; they share the error."""
+        """How each other arm differs from one of them, where both have a knee; they share the error."""
         margin = self._session.plan.design.margin
         arms = self._session.plan.design.reference_first(self.of)
+        arms = sorted(arms, key=lambda arm: arm != self._against)
         doubt = (1 - self._search.confidence) / max(1, len(arms) - 1)
         search = replace(self._search, confidence=1 - doubt)
         knees = {arm: search.knee(list(steps.values())) for arm, steps in self._steps.items()}
@@ -238,6 +241,6 @@ def _milliseconds(step: StepResult) -> float | None:
     return round(step.quantile_s * 1e3, 2) if math.isfinite(step.quantile_s) else None
 
 
-def knees_of(session: Session) -> Knees | None:
+def knees_of(session: Session, against: str | None = None) -> Knees | None:
     """None for a session that seeks none."""
-    return None if session.plan.design.knee is None else Knees(session)
+    return None if session.plan.design.knee is None else Knees(session, against)

@@ -83,6 +83,10 @@ def test_knees_are_compared_with_that_of_the_reference(session: Session) -> None
     assert "; a against b: -" in built.verdict
 
 
+def test_knees_are_compared_with_the_arm_that_is_asked_for(session: Session) -> None:
+    assert "; a against b: -" in report.build(session, against="b").verdict
+
+
 def test_of_three_arms_each_is_compared_with_the_reference(session: Session) -> None:
     built = report.build(recorded({"a": 1, "b": 2, "c": 1}))
     assert re.search(r"; b against a: \+[\d.]+% \[.*\], a difference; c against a: \+0.0% ", built.verdict)
