@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
+from esrally_ebs.analysis.beside import compare_rates, writes
 from esrally_ebs.analysis.comparable import all_checks
 from esrally_ebs.analysis.compare import Comparison
 from esrally_ebs.analysis.findings import Findings, find
@@ -14,6 +15,7 @@ from esrally_ebs.analysis.summary import Blocks
 from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
+from esrally_ebs.report import beside
 from esrally_ebs.report.bottleneck import bottleneck_lines, held_back
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.store.session import Session
@@ -94,13 +96,22 @@ def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, s
 
 
 def render_gate(session: Session, gate: Gate) -> str:
-    """The reason in one line, one per task and limit, what held the arms back, and checks that only warn."""
-    marked = ((check.mark, check.text) for check in all_checks(session))
-    doubts = (f"{mark}: {text}" for mark, text in marked if mark in ("accepted", "warning"))
+    """The reason in one line, one per task and limit, what held the arms back, and what only warns."""
     compared = by_type(session, gate.b)
+    marked = [(check.mark, check.text) for check in all_checks(session)]
+    marked += [("warning", text) for text in _of_writes(compared, gate)]
+    doubts = (f"{mark}: {text}" for mark, text in marked if mark in ("accepted", "warning"))
     profiles = block_profiles(compared.events)
     limits = bottleneck_lines(compared, held_back(compared, profiles, (gate.a, gate.b)))
     return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, (*limits, *doubts)))) + "\n"
+
+
+def _of_writes(session: Session, gate: Gate) -> Iterator[str]:
+    """What unequal or failed writes beside searches make of these; nothing where there were none."""
+    arms = gate.a, gate.b
+    written = {key: of for key, of in writes(session).items() if key[1] in arms}
+    if written:
+        yield from beside.warnings(written, compare_rates(written, find(session, arms=arms)))
 
 
 def reason(session: Session, gate: Gate) -> str:

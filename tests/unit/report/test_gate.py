@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from esrally_ebs.analysis.compare import compare
 from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, decide, parse_limit
 from esrally_ebs.analysis.summary import Blocks
 from esrally_ebs.errors import MeasurementError, PlanError
-from esrally_ebs.model import Check, State
+from esrally_ebs.model import Check, Phase, State
 from esrally_ebs.report import gate as gates
 from esrally_ebs.store.encoding import SAMPLES
 
@@ -171,6 +172,23 @@ def test_the_arms_can_be_swapped() -> None:
 def test_naming_one_arm_is_enough_when_there_are_two() -> None:
     assert gates.judge_session(session(), [P50], other="a").a == "b"
     assert gates.judge_session(session(), [P50], base="b").b == "a"
+
+
+def test_unequal_writes_beside_searches_are_said_below_the_limits() -> None:
+    bulks = [
+        row(
+            arm=arm, task="append", phase=Phase.BESIDE.value, round=round_, started_s=float(round_),
+            service_time_s=1.0, ops=ops + round_,
+        )
+        for round_ in range(1, 9)
+        for arm, ops in (("a", 1000.0), ("b", 2000.0))
+    ]  # fmt: skip
+    of = session(1.2)
+    of = replace(of, samples=pa.concat_tables([of.samples, table(*bulks)]))
+    said = gates.render_gate(of, gates.judge_session(of, [P50]))
+    assert "\nwarning: append: more documents were added on b, which slows the searches beside them\n" in said
+    equal = replace(of, samples=of.samples.filter(pc.equal(of.samples["phase"], Phase.MEASURE.value)))
+    assert "warning" not in gates.render_gate(equal, gates.judge_session(equal, [P50]))
 
 
 def test_a_gate_is_against_the_reference_of_the_plan() -> None:
