@@ -200,6 +200,7 @@ def _csv_rows(report: Report) -> Iterator[tuple[Value, ...]]:
     yield from (("session", session, "", metric, text, "") for metric, text in lines)
     for check in report.checks:
         yield "check", check.name, "", "ok", str(check.ok).lower(), ""
+        yield "check", check.name, "", "mark", check.mark, ""
         yield "check", check.name, "", "text", check.text, ""
     yield from (("session", session, "", "warning", warning, "") for warning in report.warnings)
     for key, rows in _by_key(report):

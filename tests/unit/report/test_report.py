@@ -5,13 +5,14 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from golden_session import ARMS, arm, make, record, samples
 
 from esrally_ebs import report
-from esrally_ebs.model import Kind
+from esrally_ebs.model import Check, Kind, Severity
 from esrally_ebs.store import SessionFolder, load_session
 
 
@@ -55,6 +56,14 @@ def test_the_csv_and_the_json_hold_the_same_values(recorded: Path) -> None:
             assert row["value"] == (f"{value:.9g}" if isinstance(value, float) else str(value))
             compared += 1
     assert compared > 50
+
+
+def test_the_csv_tells_a_check_that_warns_from_one_that_failed(recorded: Path) -> None:
+    warns = Check(name="clients", ok=False, value="", text="", severity=Severity.WARN)
+    checks = (warns, replace(warns, severity=Severity.STOP))
+    built = replace(report.build(load_session(recorded)), checks=checks)
+    rows = csv.DictReader(io.StringIO(report.render_csv(built)))
+    assert [row["value"] for row in rows if row["metric"] == "mark"] == ["warning", "FAILED"]
 
 
 def test_colour_only_adds_to_what_is_there_as_text(recorded: Path) -> None:
