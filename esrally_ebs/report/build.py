@@ -76,6 +76,9 @@ class _Analysis:
                 "plan": plan,
                 "started_at": session.started_at,
                 "ended_at": session.ended_at,
+                # of intervals and verdicts
+                "confidence": findings.confidence if findings.comparisons else None,
+                "margin": findings.margin if findings.comparisons else None,
             },
             verdict=head.verdict(session, findings, self._checks, knees, *self._waits),
             details=(

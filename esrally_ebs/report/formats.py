@@ -192,6 +192,7 @@ def _csv_rows(report: Report) -> Iterator[tuple[Value, ...]]:
     yield _CSV_HEADER
     session = report.facts["session"]
     lines = [("state", report.facts["state"]), ("verdict", report.verdict)]
+    lines += [(name, of) for name in ("confidence", "margin") if (of := report.facts.get(name)) is not None]
     lines += [("detail", detail) for detail in report.details]
     lines += [("reason", reason) for reason in report.reasons]
     lines += [("bottleneck", sentence) for sentence in report.bottlenecks]

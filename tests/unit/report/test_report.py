@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from golden_session import ARMS, arm, make, record, samples
+from small_plan import small_plan
 
 from esrally_ebs import report
 from esrally_ebs.model import Check, Kind, Severity
@@ -56,6 +57,18 @@ def test_the_csv_and_the_json_hold_the_same_values(recorded: Path) -> None:
             assert row["value"] == (f"{value:.9g}" if isinstance(value, float) else str(value))
             compared += 1
     assert compared > 50
+
+
+def test_programs_have_the_confidence_of_intervals_which_is_that_of_a_look_where_rounds_end_themselves(
+    tmp_path: Path,
+) -> None:
+    plan = small_plan(race={}, design={"rounds": "auto", "margin": 0.1})
+    built = report.build(replace(load_session(record(tmp_path)), plan=plan))
+    document = json.loads(report.render_json(built))
+    assert (document["confidence"], document["margin"]) == (pytest.approx(1 - 0.05 / 6), 0.1)
+    rows = list(csv.DictReader(io.StringIO(report.render_csv(built))))
+    of_session = {row["metric"]: row["value"] for row in rows if row["table"] == "session"}
+    assert (of_session["confidence"], of_session["margin"]) == ("0.991666667", "0.1")
 
 
 def test_the_csv_tells_a_check_that_warns_from_one_that_failed(recorded: Path) -> None:
