@@ -10,7 +10,7 @@ from math import ceil, inf
 
 from esrally_ebs.analysis.profile import BESIDE, WAITED, Profile, Profiles, block_profiles, pooled
 from esrally_ebs.catalog.limits import CREDITS, charged_bytes
-from esrally_ebs.catalog.volume_types import known_model, most_sold
+from esrally_ebs.catalog.volume_types import efs_mode, known_model, most_sold
 from esrally_ebs.model import VolumeSpec, of_any
 from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.costs import costs
@@ -41,10 +41,12 @@ STEPS = {
 }
 _BOUGHT = ("throughput", "iops")
 _OF_VOLUME = (*_BOUGHT, "credits")
-_BY_IOPS = ("io1", "io2")
+_BY_IOPS = ("io1", "io2", "io2-block-express")
 _HDD = ("st1", "sc1")
 _SSD_IO_BYTES = 256 * KIB  # the most that is one operation there
-_BY_SIZE = ("gp2", *_HDD, "standard", "magnetic")  # gp3 serves the same, bought apart from the size
+_MAGNETIC = ("standard", "magnetic")
+_BY_SIZE = ("gp2", *_HDD, *_MAGNETIC)  # gp3 serves the same, bought apart from the size
+_EFS_STEPS = {"bursting": "take gp3, or another mode of EFS", "provisioned": "raise throughput"}
 
 
 def step_of(spec: VolumeSpec, limit: str) -> str:
@@ -58,7 +60,7 @@ def step_of(spec: VolumeSpec, limit: str) -> str:
         is_same = one.name.removesuffix(f"-{CREDITS}") == f"instance-{limit}"
         if is_same and one.rate <= _rate(spec, limit) * spec.stripes:
             return STEPS[one.name]
-    step = STEPS.get(limit, "")
+    step = _step_of_type(spec, limit)
     if limit not in _BOUGHT or spec.type not in (*_BY_SIZE, *_BY_IOPS, "gp3"):
         return step
     if limit == "throughput" and spec.type in _BY_IOPS:
@@ -68,6 +70,17 @@ def step_of(spec: VolumeSpec, limit: str) -> str:
         if _rate(most_sold(spec, type_), limit) > _rate(spec, limit):
             return way
     return "stripe more volumes" if _rate(spec, limit) else step
+
+
+def _step_of_type(spec: VolumeSpec, limit: str) -> str:
+    """The step of a limit, but of what nothing is bought: an instance's disks, EFS but for one of its modes,
+    and magnetic volumes, which are no faster where they are larger.
+    """
+    if spec.type == "instance-store" and limit in _BOUGHT:
+        return "take an instance with faster disks"
+    if spec.type == "efs" and limit in ("throughput", CREDITS) and known_model(spec):
+        return _EFS_STEPS.get(efs_mode(spec), "")
+    return "take gp3" if spec.type in _MAGNETIC and limit == CREDITS else STEPS.get(limit, "")
 
 
 def _rate(spec: VolumeSpec | None, limit: str) -> float:

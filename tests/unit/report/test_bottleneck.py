@@ -119,10 +119,29 @@ def test_what_comes_with_a_gp3_has_no_setting_to_name() -> None:
         ("io2", "throughput", "raise iops, which throughput follows"),
         ("gp2", "credits", "raise size, or take gp3"),
         ("gp2", "queue", ""),
+        ("io2-block-express", "throughput", "raise iops, which throughput follows"),
+        ("instance-store", "iops", "take an instance with faster disks"),
+        ("magnetic", "credits", "take gp3"),
     ],
 )
 def test_no_step_sets_what_a_type_has_not(type_: str, limit: str, step: str) -> None:
     assert step_of(replace(GP3, type=type_), limit) == step
+
+
+@pytest.mark.parametrize(
+    ("mode", "limit", "step"),
+    [
+        ("bursting", "credits", "take gp3, or another mode of EFS"),
+        ("bursting", "throughput", "take gp3, or another mode of EFS"),
+        ("elastic", "throughput", ""),
+        ("provisioned", "throughput", "raise throughput"),
+    ],
+)
+def test_throughput_of_efs_is_bought_in_one_of_its_modes_alone(mode: str, limit: str, step: str) -> None:
+    """EFS that had used up its credits was to be made larger, and Elastic to have its throughput raised."""
+    bought = 125 * MIB if mode == "provisioned" else None
+    efs = replace(GP3, type="efs", mode=mode, iops=None, throughput_bytes_per_s=bought)
+    assert step_of(efs, limit) == step
 
 
 def test_an_arm_that_hardly_waited_is_not_held_back_and_one_without_counters_is_left_out() -> None:
