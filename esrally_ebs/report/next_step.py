@@ -7,7 +7,7 @@ from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, State, VolumeSpec
-from esrally_ebs.report.bottleneck import HeldBack, limit_name, step_of
+from esrally_ebs.report.bottleneck import NAMES, HeldBack, limit_name, step_of
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.report.head import contrary, ranking, without_verdict
@@ -165,11 +165,12 @@ def _slower_step(
 ) -> str:
     a, b = result.a, result.b
     name, spec = arm_names(session)[b], next(arm.spec for arm in session.arms if arm.spec.name == b)
-    is_said = bool(held_back.get(b))
     own = [reasons[0] for _, reasons in shared if reasons[0].slower == name]
     for reason in own:
         limit = limit_name(reason.limit)
         step = step_of(spec, limit)
+        # Limits names one limit, of all tasks together
+        is_said = any(f"by {NAMES.get(limit, limit)} (" in sentence for sentence in held_back.get(b, ()))
         if step:
             if step != f"raise {limit}":
                 return f"for {b}{' as Limits says' if is_said else ''}: {step}; or keep {a}"

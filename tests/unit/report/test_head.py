@@ -302,6 +302,24 @@ def test_more_iops_are_useless_only_where_reads_alone_explain_the_arm(
 
 
 @pytest.mark.parametrize(
+    ("limit", "step"),
+    [
+        ("throughput", "raise throughput of gp3 as Limits says"),
+        ("iops", "raise iops of gp3 (now 3,000), which held it back"),
+    ],
+)
+def test_the_next_step_is_of_limits_only_where_these_name_its_limit(
+    tmp_path: Path, limit: str, step: str
+) -> None:
+    """It was to raise iops 'as Limits says', which said to raise throughput."""
+    said = {"gp3": ("gp3 (emulated) is held back by volume throughput (40% of its I/O time on q).",)}
+    reason = Explanation(kind="waited", slower="gp3 (emulated)", faster="gp2 (emulated)", limit=limit)
+    session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": 1.2})))
+    made = next_step(session, find(session), (), [(("q", "r"), (reason, reason))], (), said)
+    assert made.startswith(step)
+
+
+@pytest.mark.parametrize(
     ("scale", "tasks", "step"),
     [
         (0.8, ("q", "r"), "choose neither by this: the node's processors"),
