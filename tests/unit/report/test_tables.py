@@ -65,6 +65,28 @@ def test_a_disk_of_the_instance_costs_nothing_and_is_said_to_be_none_by_itself(t
     assert said in table.notes
 
 
+@pytest.mark.parametrize(
+    ("spec", "cost", "said"),
+    [
+        ({"mode": "elastic"}, {}, "EFS Elastic asks for each GiB"),
+        ({"mode": "elastic"}, {"read": "1TiB"}, ""),
+        ({"mode": "bursting"}, {}, ""),
+        ({"type": "standard"}, {}, "each million I/Os of a magnetic volume"),
+    ],
+)
+def test_costs_say_what_is_paid_by_use_besides(
+    tmp_path: Path, spec: dict[str, str], cost: dict[str, str], said: str
+) -> None:
+    """An EFS that is read from all day stood there for what it stores."""
+    other = named("other", **{"type": "efs", "iops": None, "throughput_bytes_per_s": None, **spec})
+    made = built(tmp_path, rows({"gp2": 1.0, "other": 0.5}), [arm("gp2"), other], cost=cost)
+    (table,) = [table for table in made.tables if table.key == "cost"]
+    assert [note for note in table.notes if note.startswith("Not in it")] == [
+        note for note in table.notes if said and said in note
+    ]
+    assert any(said in note for note in table.notes)
+
+
 def test_fio_above_what_a_volume_sustains_is_explained(tmp_path: Path) -> None:
     path = make(tmp_path, [], race=None, baseline=[{"name": "random", "rw": "randread", "bs": 16384}])
     measured = [replace(fio(name, 0, "read", 3010.0), job="random") for name in ARMS]
