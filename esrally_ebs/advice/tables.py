@@ -66,6 +66,8 @@ def _unbounded(option: Option) -> bool:
 
 
 def _verdict(advice: Advice, requests: int) -> str:
+    best, today = advice.best, advice.today
+    stays = f" Today's volume keeps it as it was recorded, {_cost(today)}." if today.keeps else ""
     if advice.doubtful is not None and _unbounded(advice.doubtful):
         return (
             f"{setting_text(advice.doubtful.spec)} is the cheapest that may keep {advice.bound}; more is not"
@@ -73,13 +75,13 @@ def _verdict(advice: Advice, requests: int) -> str:
         )
     if advice.doubtful is not None:
         verb = "race" if advice.load is None else "measure"  # a race asks one query after another
-        rival = f"; {verb} it and {setting_text(advice.best.spec)}" if advice.best else ""
+        rival = f"; {verb} it and {setting_text(best.spec)}" if best else ""
+        setting = setting_text(advice.doubtful.spec)
+        is_dearer = setting != setting_text(today.spec) and today.usd <= advice.doubtful.usd
         return (
-            f"{setting_text(advice.doubtful.spec)} may keep {advice.bound} or not: its interval straddles it"
-            f"{rival}."
+            f"{setting} may keep {advice.bound} or not: its interval straddles it"
+            f"{rival}.{stays if is_dearer else ''}"
         )
-    best, today = advice.best, advice.today
-    stays = f" Today's volume keeps it as it was recorded, {_cost(today)}." if today.keeps else ""
     if best is None:
         return f"No setting that was looked at keeps {advice.bound}.{stays}"
     setting, price = setting_text(best.spec), f"{usd_text(best.usd)} a month"

@@ -105,6 +105,17 @@ def test_a_volume_of_today_that_is_as_good_is_named(
     assert report_of(advice, predictor).verdict.endswith(verdict)
 
 
+def test_a_volume_of_today_that_is_cheaper_than_one_in_doubt_is_named(predictor: Predictor) -> None:
+    """To race a dearer one was all that was said."""
+    today = VolumeSpec(name="a", type="sc1", size_bytes=1024 * GIB, credits=0.0)
+    advice = advise(predictor, today, LOOSE, region="us-east-1", types=["st1"])
+    advice = replace(advice, doubtful=advice.best, best=None)
+    stays = " Today's volume keeps it as it was recorded, for 15.36 USD a month."
+    assert report_of(advice, predictor).verdict.endswith(f"its interval straddles it.{stays}")
+    advice = replace(advice, today=replace(advice.today, price=price_of(50.0)))
+    assert report_of(advice, predictor).verdict.endswith("its interval straddles it.")
+
+
 def test_where_none_keeps_the_bound_the_fastest_is_named(predictor: Predictor) -> None:
     """The answer was that none does, and how near the best comes stood in a table's last row."""
     bound = Bound(percentile=90, seconds=0.001)
