@@ -373,6 +373,8 @@ def usage_options(
         insort(made, best, key=rank)
     used = {today.name: _used(columns)}
     front = [option_of(today, cost.of_arms([today], region, usage=used, prices=prices)[0].price)]
+    if front[0].price is None:
+        unpriced = tuple(dict.fromkeys((*unpriced, today.type)))
     for option in made:
         if len(front) == 1 or option.usage.limited_s < front[-1].usage.limited_s:
             front.append(option)

@@ -245,6 +245,8 @@ def test_settings_without_a_price_in_a_region_are_left_out_and_said(
         "gp3 500 GiB, 3,000 IOPS, 125 MiB/s is the cheapest that stays below its limits: 40.00 USD a month."
         in out
     )
+    assert main([*command, "--type", "sc1", "--types", "gp3"]) == 0
+    assert "Settings of sc1 were left out, as prices of theirs in us-east-2" in capsys.readouterr().out
     assert main([*command, "--types", "io2"]) == 2
     assert capsys.readouterr().err.endswith(
         "name a file with it in ESRALLY_EBS_PRICES, see docs/studies.md\n"
