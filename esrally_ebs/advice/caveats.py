@@ -137,6 +137,8 @@ def price_warnings(
             f"Settings of {', '.join(unpriced)} were left out, as prices of theirs in {region} are not known;"
             f" name a file that has them in {PRICES_VARIABLE}, see docs/studies.md."
         )
+    if any(one.spec.type == "instance-store" for one in options):
+        yield "An instance store is in the price of its instance, and its data end when that stops."
     parts = dict.fromkeys(part for one in options if one.price for part in one.price.unverified)
     if parts:
         yield f"Prices in {region} that were not verified against AWS's price list: {', '.join(parts)}."

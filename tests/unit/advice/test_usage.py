@@ -92,6 +92,15 @@ def test_credits_were_never_lower_than_at_first_where_they_grew() -> None:
     assert replay_usage(columns_of([QUIET] * 60), gp2, credits=0.5).lowest_credits == 0.5
 
 
+def test_a_disk_of_the_instance_is_not_for_nothing_without_a_word() -> None:
+    """It was the cheapest, for 0.00 USD a month."""
+    disk = VolumeSpec(name="a", type="instance-store", size_bytes=500 * GIB, iops=100_000)
+    for today, said in ((disk, 1), (GP3, 0)):
+        options, _ = usage_options([QUIET] * 10, today, region="us-east-1", types=["gp3"])
+        warnings = build_usage("log", [QUIET] * 10, options, region="us-east-1").warnings
+        assert len([one for one in warnings if "its data end when that stops" in one]) == said
+
+
 def test_right_below_the_cheapest_setting_stands_that_latency_was_not_looked_at() -> None:
     """Of a log with little to do that is a disk, whose every I/O takes milliseconds."""
     today = VolumeSpec(name="a", type="gp3", size_bytes=500 * GIB)
