@@ -35,7 +35,7 @@ from esrally_ebs.session import tracing
 from esrally_ebs.session.runs import run_sessions
 from esrally_ebs.store import SessionFolder, find_session, load_session
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import parse_bytes, parse_rate
+from esrally_ebs.units import GIB, MIB, parse_bytes, parse_rate
 from esrally_ebs.volumes.virtual.replay import Load
 from esrally_ebs.workload.queries import require_known_format, timed_requests
 
@@ -44,6 +44,7 @@ _MAX_CHARACTERS = 2**30
 _LEAST_PER_S, _MOST_PER_S = 0.001, 10_000
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_ANY_SIZE = ("instance-store", "efs")  # of which AWS does not sell whole GiB
 _ALL_TYPES = ",".join(TYPES)
 Credits = Annotated[
     float | None,
@@ -289,6 +290,12 @@ def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> V
         throughput_bytes_per_s=rate,
     )
     model_for(today)
+    for text, value, unit, name in (
+        (f"--size {size}", today.size_bytes, GIB, "GiB"),
+        (f"--throughput {throughput}", rate or 0, MIB, "MiB/s"),
+    ):
+        if value % unit and type_ not in _ANY_SIZE:
+            raise PlanError(f"{text}: AWS counts in whole {name}; write for example 500{name}")
     return today
 
 

@@ -49,6 +49,8 @@ COMMANDS = {
     "sessions --state done": "'--state': 'done' is not one of 'running', 'complete', ",
     "sessions --lst 2": "see 'esrally-ebs sessions --help'",
     "usage log --size 100": "is outside 1 to 65,536 GiB (a number without a unit is bytes)",
+    "usage log --size 500GB": "--size 500GB: AWS counts in whole GiB; write for example 500GiB",
+    "usage log --size 1GiB --throughput 250MB/s": "--throughput 250MB/s: AWS counts in whole MiB/s;",
     "usage log --size 1GiB --throughput 0": "--throughput 0: nobody buys none; write for",
     "usage log --size 1GiB --iops 0": "'--iops': Input should be greater than or equal to 1",
     "trace --size=1GiB --from=/dev/null --began=1970-01-01T00:00:00+01:00": "choose a time of the years 1971",
