@@ -468,7 +468,7 @@ def _between_arms(arms: Sequence[str], findings: _Of) -> list[Table]:
                 item_title="task",
                 columns=titled(*by_session),
                 rows=tuple(rows),
-                notes=("Intervals are those of each session by itself, at the confidence of its own report.",),
+                notes=("Intervals are those of each session by itself, with the confidence of its report.",),
             )
         )
     return tables
