@@ -34,7 +34,7 @@ _BY_ID = "the id of the volume, vol-..."
 
 
 def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say = say_nothing) -> list[Volume]:
-    """Attach all arms of a plan; on an error those already attached are detached again.
+    """Attach all arms of a plan; on an error those already attached are detached again; what stays is said.
 
     What an ``up`` that was killed has begun on AWS is gone on with; any other arm of it is attached anew.
     """
@@ -62,7 +62,8 @@ def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say =
         Context(session=session, folder=run, run=run, plan=plan, arms=arms).save()
         running.hand_over(session)
     except BaseException:
-        clean.take_down(session)
+        for problem in clean.take_down(session):
+            say(f"left behind: {problem}")
         raise
     return [volume for arm in arms for volume in arm.volumes]
 

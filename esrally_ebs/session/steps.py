@@ -309,8 +309,7 @@ class MachineSteps:
         if not self._begun:  # the id may be another session's
             return []
         self._root.ending()
-        with suppress(OSError):
-            self._say("take down")
+        self.say("take down")
         started = time.monotonic()
         problems = [*self._save_traces(), *self._root.take_down()]
         with suppress(SetupError):
@@ -329,6 +328,10 @@ class MachineSteps:
             except (SetupError, OSError) as error:
                 problems.append(f"arm {arm}: its trace is missing: {error}")
         return problems
+
+    def say(self, text: str) -> None:
+        with suppress(OSError):  # nobody listens any more
+            self._say(text)
 
     def collect(self) -> None:
         """Fetch what others have recorded meanwhile."""

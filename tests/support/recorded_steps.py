@@ -54,6 +54,7 @@ class RecordedSession(_RecordedSteps):
         self.home = home
         self.with_nodes = with_nodes
         self.folder: SessionFolder | None = None
+        self.said: list[str] = []
         self._stays = stays
         self._broken = broken
 
@@ -98,6 +99,9 @@ class RecordedSession(_RecordedSteps):
     def take_down(self) -> list[str]:
         self._take("take down")
         return list(self._stays)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
     def collect(self) -> None:
         self._take("collect")

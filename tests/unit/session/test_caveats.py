@@ -47,6 +47,17 @@ def test_up_says_what_must_be_known_before_it_makes_an_arm(run: Path, tmp_path: 
     assert all(line.startswith(start) for line, start in zip(lines, OF_EFS, strict=True))
 
 
+def test_up_that_fails_says_what_it_cannot_take_down(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays = "AWS ec2:DeleteVolume: ExpiredToken; vol-1 stays and goes on costing 0.0110 USD an hour"
+    monkeypatch.setattr(manual.clean, "take_down", lambda session: [stays])
+    lines: list[str] = []
+    with pytest.raises(SetupError, match="volume 'nfs'"):
+        manual.up(plan_file(tmp_path, MADE), say=lines.append)
+    assert lines[-1] == f"left behind: {stays}"
+
+
 def test_a_sessions_report_warns_of_what_must_be_known(run: Path, tmp_path: Path) -> None:
     plan = load_plan(Path(plan_file(tmp_path, MADE)))
     steps = MachineSteps("s", plan, start_reaper=lambda *_: None)
