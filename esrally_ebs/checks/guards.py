@@ -64,14 +64,17 @@ def mount_options(facts: Facts) -> Check | None:
 
 def readahead(facts: Facts) -> Check | None:
     """Different readahead; EFS is expected to have what Amazon gives it, not what disks have."""
+    mend = "blockdev --setra gives disks the same one"
+    of_disks = _same("readahead", _disks(facts), lambda arm: _kib(arm.volume.readahead_bytes), mend)
+    if of_disks is not None and of_disks.forbids:
+        return of_disks
     for arm in facts.arms:
         ahead = arm.volume.readahead_bytes
         if arm.volume.kind is Kind.EFS and ahead is not None and ahead != _EFS_READAHEAD_BYTES:
             text = f"{arm.name}: EFS reads ahead {ahead // KIB} KiB, Amazon Linux sets 15360"
             mend = "install amazon-ec2-utils, or write 15360 to /sys/class/bdi/<device>/read_ahead_kb"
             return bad("readahead", text, mend, value=f"{ahead // KIB} KiB", severity=Severity.WARN)
-    mend = "blockdev --setra gives disks the same one"
-    return _same("readahead", _disks(facts), lambda arm: _kib(arm.volume.readahead_bytes), mend)
+    return of_disks
 
 
 def scheduler(facts: Facts) -> Check | None:

@@ -140,12 +140,12 @@ def _reads(plan: Plan, index_bytes: float) -> float:
 
 def root_device(facts: Facts) -> Check | None:
     """An arm on the disk that the system, its swap and its logs use."""
-    on_root = [arm for arm in facts.arms if arm.root]
+    on_root = [f"{arm.name} ({arm.volume.device or arm.volume.filesystem})" for arm in facts.arms if arm.root]
+    if on_root:  # also of btrfs, which has no single device
+        text = f"on the system's own disk: {listed(on_root)}"
+        return bad("root-device", text, "give the arm a volume of its own")
     if not any(arm.volume.device for arm in facts.arms):
         return None
-    if on_root:
-        text = f"on the system's own disk: {listed(f'{arm.name} ({arm.volume.device})' for arm in on_root)}"
-        return bad("root-device", text, "give the arm a volume of its own")
     untold = [arm for arm in facts.arms if arm.root is None and arm.volume.device]
     if untold:
         text = f"not known whether {listed(arm.name for arm in untold)} is on the system's own disk"

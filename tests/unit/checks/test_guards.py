@@ -23,6 +23,12 @@ def test_an_arm_on_the_systems_disk_is_stopped() -> None:
     assert "own disk: a (nvmean1)" in stopped("root-device", arm("a", root=True), ALIKE[1])
 
 
+def test_btrfs_on_the_systems_disk_is_stopped_though_it_has_no_single_device() -> None:
+    on_root = arm("a", root=True, device=None, filesystem="btrfs")
+    assert "own disk: a (btrfs)" in stopped("root-device", on_root)
+    assert check_of("root-device", arm("a", device=None, filesystem="btrfs")) is None
+
+
 def test_a_cache_below_the_file_system_stops_a_cold_session_and_is_warned_of_in_a_warm_one() -> None:
     cached = arm("a", volume(0), caches=("loop1 reads /x through the page cache (direct I/O is off)",))
     assert "a: loop1 reads /x" in stopped("caches-below", cached, ALIKE[1])
@@ -82,6 +88,8 @@ def test_efs_is_held_to_amazons_readahead_and_not_to_that_of_disks() -> None:
     slow = arm("efs", kind=Kind.EFS, filesystem="nfs4", readahead_bytes=128 * KIB)
     text = stopped("readahead", ALIKE[0], slow, severity=Severity.WARN)
     assert "reads ahead 128 KiB, Amazon Linux sets 15360" in text
+    other = arm("b", volume(1), readahead_bytes=4096 * KIB)
+    assert "a 128 KiB, b 4096 KiB" in stopped("readahead", ALIKE[0], other, slow)
     ruled = arm("efs", kind=Kind.EFS, filesystem="nfs4", readahead_bytes=15_360 * KIB)
     assert fine("readahead", *ALIKE, ruled)
     assert fine("filesystem", *ALIKE, ruled)  # a file system over the network is what is compared
