@@ -170,8 +170,7 @@ def _print_mounts(identities: Sequence[Identity]) -> None:
 def _print_volumes(volumes: Sequence[Volume]) -> None:
     rows = new_table("arm", "type", "kind", "size", "device", "mount")
     for volume in volumes:
-        size = format_bytes(volume.spec.size_bytes)
-        rows.add_row(
-            volume.spec.name, volume.spec.type, volume.kind, size, volume.device or "", str(volume.mount)
-        )
+        spec = volume.spec
+        size = f"{spec.stripes} x " * (spec.stripes > 1) + format_bytes(spec.size_bytes)
+        rows.add_row(spec.name, spec.type, volume.kind, size, volume.device or "", str(volume.mount))
     console().print(rows)

@@ -190,6 +190,8 @@ def limits_of(name: str) -> tuple[str, Mapping[str, Limit]]:
     spec = _attached_as(name, "its mount").spec
     model = model_for(spec)
     limits = (*of_each(model.limits, model.stripes), *model.instance_limits)
+    if spec.striped_by != "device":  # then each has a daemon, which counts for the instance, too
+        limits = of_each((*model.limits, *model.instance_limits), model.stripes)
     return spec.type, {limit.name: limit for limit in limits}
 
 

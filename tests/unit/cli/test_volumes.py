@@ -14,11 +14,14 @@ from esrally_ebs.cli import main
 from esrally_ebs.machine.processes import Clock
 from esrally_ebs.machine.resources import plan_path
 from esrally_ebs.model import Kind, Volume, VolumeSpec
-from esrally_ebs.plan import Plan, load_plan
+from esrally_ebs.plan import Plan, load_plan, parse_plan
 from esrally_ebs.rally.settings import plan_for
 from esrally_ebs.session import manual, runs
 from esrally_ebs.store import running
 from esrally_ebs.store.context import Arm, Context, Member
+from esrally_ebs.volumes.emulated.backend import members_of
+from esrally_ebs.volumes.emulated.control import together
+from esrally_ebs.volumes.emulated.daemon.admission import Admission
 
 PLAN = """
 name = "tiny"
@@ -200,3 +203,36 @@ def test_without_an_attached_arm_every_mount_is_free(capsys: pytest.CaptureFixtu
     assert main(["volumes", "list"]) == 0
     rows = [cells(line)[0] for line in capsys.readouterr().out.splitlines() if "│" in line]
     assert rows == ["/", "/mnt/nvme1n1", "/mnt/nvme2n1"]
+
+
+@pytest.fixture
+def striped(run: Path) -> Volume:
+    """An emulated arm of two volumes that the kernel stripes, as 'volumes up' leaves it."""
+    size = {"size_bytes": 100 * 1024**3, "stripes": 2}
+    spec = VolumeSpec(name="gp3", type="gp3", striped_by="btrfs", instance="m5.large", **size)
+    folder = running.begin("by-hand-tiny")
+    volume = Volume(spec=spec, kind=Kind.EMULATED, mount=folder / "gp3" / "mnt", control=folder / "gp3")
+    arm = Arm(name="gp3", cluster="gp3", members=(Member(volume=volume),))
+    plan = parse_plan('name = "tiny"\n[[arm]]\nname = "gp3"\ntype = "gp3"\n', "tiny.toml")
+    Context(session="by-hand-tiny", folder=folder, run=folder, plan=plan, arms=(arm,)).save()
+    return volume
+
+
+@pytest.mark.usefixtures("machine", "striped")
+def test_the_list_has_the_size_of_a_stripe_as_reports_have_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["volumes", "list"]) == 0
+    assert "2 x 100.0 GiB" in capsys.readouterr().out
+
+
+def test_limiters_of_volumes_that_the_kernel_stripes_are_shown_with_those_of_their_instance(
+    striped: Volume, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"seed": 1, "credits": 1.0, "time_scale": 1.0, "instance_page": None}
+    states = {
+        str(number): Admission({**settings, "model": model.to_json()}, 0.0).state(0.0, in_flight=0, errors=0)
+        for number, (_, model) in enumerate(members_of(striped.spec), 1)
+    }
+    monkeypatch.setattr(manual, "read_state", lambda control: together(states))
+    assert main(["volumes", "show", "gp3"]) == 0
+    limits = [cells(line)[0] for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert {"1-iops", "2-throughput", "1-instance-iops", "2-instance-throughput"} <= set(limits)
