@@ -79,13 +79,15 @@ def own_name(directory: Path) -> str:
 def check_mount(path: Path, *, name: str, min_free_bytes: int = MIN_FREE_BYTES) -> Mount:
     """The mount at ``path`` if it can be used.
 
-    Raises PlanError when ``path`` is no mount point, SetupError when it is read-only, has less than
-    ``min_free_bytes`` free, or when others than root may put something else in the place of our directory.
+    Raises PlanError when ``path`` is no mount point, SetupError when it is read-only, or this user may not
+    write there, when it has less than ``min_free_bytes`` free, or when others than root may put something
+    else in the place of our directory.
     """
     mount = mount_at(Path(os.path.realpath(path)))  # also of links in a circle
     if mount is None:
         raise PlanError(f"volume '{name}': {_not_a_mount(path)}", key="mount")
-    if mount.read_only or not (KEEPER in os.environ or _takes_files(path)):  # root's process looks again
+    asks_root = KEEPER in os.environ  # whose process looks again
+    if mount.read_only or not (asks_root or _takes_files(path, name)):
         raise SetupError(f"volume '{name}': {path} is read-only; mount it for writing")
     require_unchangeable(mount.mount_point, name=f"volume '{name}': ")
     free = shutil.disk_usage(path).free
@@ -123,9 +125,13 @@ def check_distinct(specs: Sequence[VolumeSpec]) -> None:
                 )
 
 
-def _takes_files(path: Path) -> bool:
+def _takes_files(path: Path, name: str) -> bool:
     try:
         with tempfile.TemporaryFile(dir=path):
             return True
+    except PermissionError as error:
+        raise SetupError(
+            f"volume '{name}': this user may not write to {path}; run as root, or make it this user's (chown)"
+        ) from error
     except OSError as error:
         return error.errno in _FULL

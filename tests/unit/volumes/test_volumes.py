@@ -202,6 +202,19 @@ def test_a_read_only_mount_is_refused() -> None:
         check_mount(Path("/proc"), name="a")  # takes no files, which is as good
 
 
+def test_a_mount_that_this_user_may_not_write_to_is_not_called_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    mount = SimpleNamespace(mount_point=tmp_path, read_only=False)
+    monkeypatch.setattr(mounted, "mount_at", lambda path: mount)
+    monkeypatch.setattr(mounted.tempfile, "TemporaryFile", refuse)
+    with pytest.raises(SetupError, match=f"^volume 'a': this user may not write to {tmp_path}; run as root"):
+        check_mount(tmp_path, name="a")
+
+
 def test_a_mounted_volume_needs_a_mount(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="mount is missing; give the path of the mount point"):
         volumes.attach(_spec("mounted"), tmp_path / "arm")
