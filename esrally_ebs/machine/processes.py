@@ -295,7 +295,9 @@ def close_to_others() -> None:
 
 def give_way() -> None:
     """Let this thread alone run after others: the processors belong to requests and nodes first."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+    thread = threading.get_native_id()
+    # what was started with a lower priority may not have a higher one, unless it is root's
+    os.setpriority(os.PRIO_PROCESS, thread, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 def booted_at_s() -> float:

@@ -131,8 +131,9 @@ class PartWriter:
         self.close()
 
     def _flush_often(self) -> None:
-        # this thread alone: the processors belong to requests and nodes first
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        # this thread alone, as machine.processes.give_way: analysis, which uses this module, needs no machine
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
         while self._some.wait() and not self._closing.is_set():
             self._some.clear()
             try:

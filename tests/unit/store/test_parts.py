@@ -1,6 +1,7 @@
 """Growing tables: merged without loss, whole after a crash, patient with a disk that fails."""
 
 import errno
+import os
 import resource
 import threading
 import time
@@ -14,7 +15,7 @@ from small_plan import small_plan
 from stored import SAMPLE
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.processes import SYSTEM_CLOCK
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, give_way
 from esrally_ebs.model import Sample
 from esrally_ebs.store import PartWriter, SessionFolder, load_session
 from esrally_ebs.store.encoding import SAMPLES, TRACE, to_table
@@ -37,6 +38,27 @@ def test_a_merge_that_crashed_before_it_removed_the_parts_shows_no_row_twice(tmp
     compact(tmp_path, SAMPLES)
     assert read_parts(tmp_path, SAMPLES)[0]["iteration"].to_pylist() == [1, 2, 3]
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("started_at", [0, 19])
+def test_what_was_started_by_nice_need_not_give_way_any_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started_at: int
+) -> None:
+    """A user may not raise a priority: the thread ended, so nothing was on disk until the session's end."""
+    values: list[int] = []
+
+    def setpriority(which: int, who: int, value: int) -> None:
+        if value < started_at:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        values.append(value)
+
+    monkeypatch.setattr(os, "getpriority", lambda which, who: started_at)
+    monkeypatch.setattr(os, "setpriority", setpriority)
+    writer = PartWriter(tmp_path, SAMPLES)
+    writer.close()
+    writer._flush_often()  # what its thread does, which has nothing to do
+    give_way()
+    assert values == [max(10, started_at)] * 2
 
 
 def test_parts_that_a_crashed_merge_left_go_although_there_is_nothing_to_merge(tmp_path: Path) -> None:
