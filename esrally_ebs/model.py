@@ -103,6 +103,7 @@ class Work(StrEnum):
 
     FIO = "fio"
     BRING_BACK = "bring-back"  # not measured: the arm gets the same bytes again
+    UNDO = "undo"  # the same, before a search that no writes run beside: undoes those of earlier blocks
     START = "start"  # not measured: all nodes are started anew
     INDEXING = "indexing"
     SEARCH = "search"

@@ -130,7 +130,8 @@ def with_counter(counter: str, windows: Sequence[Window]) -> Sequence[Window]:
 
 def tasks_beside_writes(events: Iterable[Event]) -> set[str]:
     """The searches that writes run beside: their arms get the dataset's files again before each block."""
-    return {str(event.fields.get("task")) for event in events if event.kind == "brought-back"}
+    tasks = (event.fields.get("task") for event in events if event.kind == "brought-back")
+    return {str(task) for task in tasks if task}
 
 
 def whole_blocks(windows: Sequence[Window], tasks: Collection[str]) -> list[Window]:

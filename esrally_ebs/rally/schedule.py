@@ -221,12 +221,13 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     elements: list[Any] = []
     for group in together:
         work, task = group[0].work, tasks.get(group[0].task)
-        if work in (Work.FIO, Work.BRING_BACK, Work.START):
+        if work in (Work.FIO, Work.BRING_BACK, Work.UNDO, Work.START):
             elements.append(_between_requests(group[0]))
         elif group[0].phase is Phase.BESIDE:
             elements[-1] = _beside(elements[-1], _write(group[0], task, plan))
         else:
-            elements.append(_task(group, task, plan, is_beside=group[0].task in beside))
+            is_beside = group[0].task in beside
+            elements.append(_task(group, task, plan, is_beside=is_beside, is_brought_back=bool(beside)))
     _require_own_names(elements)
     return elements
 
@@ -389,7 +390,7 @@ def round_of(task: Any) -> int:
     return block.round if block and block.work is not Work.FIO else 0
 
 
-def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool = False) -> Any:
+def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool, is_brought_back: bool) -> Any:
     """A task of one arm; or of several, whose requests take turns."""
     clone = _clone(blocks, task, plan)
     block, operation = block_of(clone), clone.operation
@@ -405,7 +406,7 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
         # Hits and took, read after the service time; hits of an index that grows say nothing.
         operation.params[request_source.DETAILS] = not is_beside
         request_source.choose(clone, task, block, plan, is_beside=is_beside)
-        if is_beside and measures:
+        if is_brought_back and measures:
             # no page of the bytes that it was brought back to is in the page cache
             clone.warmup_iterations += plan.race.warmup_iterations
     return clone

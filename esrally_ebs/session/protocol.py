@@ -189,13 +189,13 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
 def with_writes(measured: Iterable[Block], beside: Mapping[str, Iterable[str]]) -> Iterator[Block]:
     """The same, where ``beside`` has the writes that run while a search does.
 
-    Before such a search its arm is brought back, for the writes of the last one are still there; after it
-    come those that begin and end with it.
+    Before each search, also one without any, its arm is brought back, for the writes of the last one are
+    still there; after it come those that begin and end with it.
     """
     for block in measured:
         writes = beside.get(block.task, ()) if block.work is Work.SEARCH else ()
-        if writes:
-            yield replace(block, work=Work.BRING_BACK)
+        if beside and block.work is Work.SEARCH:
+            yield replace(block, work=Work.BRING_BACK if writes else Work.UNDO)
         yield block
         yield from (replace(block, work=Work.INDEXING, task=write, phase=Phase.BESIDE) for write in writes)
 

@@ -1,5 +1,6 @@
 """Which searches had a merge or a refresh beside them, and how fast was written meanwhile."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -264,6 +265,8 @@ def test_no_reason_is_given_of_searches_beside_writes_whose_work_the_counters_ha
     assert reason.startswith("a query uses 50.00 ms more of the node's processors on b")
     brought_back = Event(at_s=1.0, kind="brought-back", arm="a", fields={"task": "t"})
     assert report.build(session(1.5, events=(brought_back, *events))).reasons == ()
+    undone = replace(brought_back, fields={})  # before a search without writes
+    assert report.build(session(1.5, events=(undone, *events))).reasons == (reason,)
 
 
 def test_a_session_without_writes_beside_searches_has_no_such_table() -> None:

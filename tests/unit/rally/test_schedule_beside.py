@@ -12,9 +12,14 @@ from scheduled import ONE, WARM, block, log_beside_writes, names, nodes, paralle
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Phase, Work
+from esrally_ebs.node.kept import BroughtBack
+from esrally_ebs.rally import runners
 from esrally_ebs.rally.request_source import require_requests
 from esrally_ebs.rally.schedule import SEARCH_BESIDE, expand, round_of
+from esrally_ebs.store import SessionFolder
 from esrally_ebs.workload.queries.replay import QUERIES
+
+MIXED = [task("p"), parallel(task("q"), task("a", "bulk"))]
 
 
 def beside(**overrides: object) -> list[Any]:
@@ -33,15 +38,24 @@ def test_searches_of_an_element_take_turns_and_each_has_all_of_its_bulk_tasks_be
     assert len(set(everything)) == len(everything)
 
 
-def test_an_arm_is_brought_back_before_each_search_with_writes_and_before_no_other() -> None:
-    element = parallel(task("q"), task("a", "bulk"))
-    made = expand([task("p"), element], plan(**WARM))
+def test_an_arm_is_brought_back_before_each_search_where_any_has_writes() -> None:
+    made = expand(MIXED, plan(**WARM))
+    kinds = set()
     for before, after in pairwise(made):
-        if after.nested:
-            restored, searched = block(before), block(next(iter(after)))
-            assert restored == replace(searched, work=Work.BRING_BACK)
-        elif not after.name.startswith(("fio", "bring-back")):
-            assert before.nested or block(before).work is not Work.BRING_BACK
+        searched = block(next(iter(after)))
+        if searched.work is Work.SEARCH:
+            work = Work.BRING_BACK if after.nested else Work.UNDO
+            assert block(next(iter(before))) == replace(searched, work=work)
+            kinds.add((searched.task, work))
+    assert kinds == {("q", Work.BRING_BACK), ("p", Work.UNDO)}
+    assert not any("bring-back" in each.name for each in expand([task("p")], plan(**WARM)))
+
+
+def test_a_search_without_writes_warms_up_like_those_that_have_some_and_its_hits_are_compared() -> None:
+    made = [each for element in expand(MIXED, plan(**WARM)) for each in element]
+    alone = [each for each in made if each.name.startswith("p-") and "-r" in each.name]
+    assert {(each.warmup_iterations, each.iterations) for each in alone} == {(7, 3)}
+    assert all(each.operation.params["detailed-results"] for each in alone)
 
 
 def test_bulk_tasks_begin_and_end_with_their_search_and_have_documents_for_as_long() -> None:
@@ -138,3 +152,19 @@ def test_a_log_with_too_few_requests_is_refused(requests: int | None, says: str,
         (tmp_path / QUERIES).write_text("{}\n" * requests)
     with pytest.raises(PlanError, match=says):
         require_requests(track, log_beside_writes())
+
+
+def test_what_is_undone_before_a_search_without_writes_is_not_recorded_as_that_searchs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = BroughtBack(seconds=1.0, files=1, bytes=1, documents=12, resident=0.0)
+    steps = SimpleNamespace(bring_back=lambda name: facts)
+    monkeypatch.setattr(runners, "root_steps", lambda context: steps)
+    context: Any = SimpleNamespace(folder=tmp_path)
+    arm: Any = SimpleNamespace(name="gp2", volume=SimpleNamespace(spec=SimpleNamespace(name="gp2")))
+    made = [each for element in expand(MIXED, plan(**WARM)) for each in element]
+    for each in [each for each in made if "bring-back" in each.name][:3:2]:
+        runners._BETWEEN[block(each).work](context, arm, block(each))
+    events = SessionFolder(tmp_path).events()
+    assert [event.fields.get("task") for event in events] == [None, "q"]
+    assert {event.number("documents") for event in events} == {12}
