@@ -25,6 +25,7 @@ from esrally_ebs.model import Node
 from esrally_ebs.node import api
 from esrally_ebs.node.data_directory import end_upkeep
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
+from esrally_ebs.rally.schedule import before_searches, may_index
 from esrally_ebs.rally.settings import use_nodes
 from esrally_ebs.units import MIB
 from esrally_ebs.workload.queries import replay
@@ -294,6 +295,23 @@ def _refusal(track: Any, task: Any) -> str:
     except Exception:  # of the track's own code, which may need what is prepared later
         LOG.exception("Cannot make parameters of task [%s] yet", task)
     return ""
+
+
+def left_out(cfg: Any, track: Any) -> list[Any]:
+    """What makes the indices in a challenge of which ``--include-tasks`` names searches alone.
+
+    Made of all documents of the track, they would be others than in the whole challenge. Empty where nothing
+    in it makes them.
+    """
+    if not cfg.opts("track", "include.tasks", mandatory=False):
+        return []
+    tracks = loader.track_repo(cfg)
+    files = tracks.track_file(track.name), tracks.track_dir(track.name)
+    whole = loader.TrackFileReader(cfg).read(track.name, *files)
+    loader.TestModeTrackProcessor(cfg).on_after_load_track(whole)
+    challenge = whole.find_challenge_or_default(track.selected_challenge_or_default.name)
+    building = before_searches(challenge.schedule)
+    return building if may_index(building) else []
 
 
 def with_tasks(track: Any, schedule: Sequence[Any]) -> Any:

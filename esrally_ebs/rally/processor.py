@@ -34,7 +34,7 @@ from esrally_ebs.rally import local_actors, metrics_store, patches
 from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
-from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, left_out, require_raceable, with_tasks
 from esrally_ebs.rally.patches.outcome import is_rally_process
 from esrally_ebs.rally.request_source import require_requests
 from esrally_ebs.rally.sample_recorder import line_writer
@@ -176,7 +176,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         if starts:
             require_requests(track, challenge.schedule)
             plan = updated(settings.plan, "race", track=track.name, challenge=challenge.name)
-            indexing = with_tasks(track, building)
+            indexing = with_tasks(track, building or left_out(self.cfg, track))
             nodes = RaceNodes(
                 settings=replace(
                     load_settings(plan.node.car, plan.node.params), keeps_port=plan.design.starts > 1

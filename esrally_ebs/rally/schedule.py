@@ -56,9 +56,8 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
     Raises PlanError for tasks that arms cannot be compared by.
     """
-    begins = next(
-        (number for number, element in enumerate(schedule) if any(map(_is_search, element))), len(schedule)
-    )
+    building = before_searches(schedule)
+    begins = len(building)
     after = [element for element in schedule[begins:] if not element.nested]
     after = [task for task in after if not _is_search(task) and not _is_untold(task)]
     if after:
@@ -72,7 +71,18 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     for element in schedule[begins:]:
         if element.nested:
             _require_writes_beside(element)
-    return list(schedule[:begins]), list(schedule[begins:])
+    return building, list(schedule[begins:])
+
+
+def before_searches(schedule: Sequence[Any]) -> list[Any]:
+    """What makes the indices: all before the first element that has a search."""
+    return list(takewhile(lambda element: not any(map(_is_search, element)), schedule))
+
+
+def may_index(building: Iterable[Any]) -> bool:
+    """Whether any of these tasks adds documents, or is one of which nothing tells."""
+    tasks = [task for element in building for task in element]
+    return any(task.operation.type == _WRITE or _is_untold(task) for task in tasks)
 
 
 def _is_search(task: Any) -> bool:

@@ -20,7 +20,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Request, Work
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, open_loop, processor, register
-from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, left_out, require_raceable, with_tasks
 from esrally_ebs.rally.request_source import BLOCK, RequestSource
 from esrally_ebs.rally.runners import OnArm
 from esrally_ebs.rally.schedule import divide, expand
@@ -423,6 +423,43 @@ def test_what_is_indexed_first_leaves_other_documents_for_rally_to_prepare(tmp_p
     assert indexing.corpora[0].documents[0].document_file == str(tmp_path / "mine" / "old.json")
     files = [documents.document_file for corpus in track.corpora for documents in corpus.documents]
     assert files == ["old.json", "new.json"]
+
+
+@pytest.mark.parametrize("test_mode", [False, True])
+@pytest.mark.usefixtures("no_runners", "rally")
+def test_searches_that_are_chosen_alone_have_the_index_of_their_challenge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test_mode: bool
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "track", "test.mode.enabled", test_mode)
+    sources: list[Any] = []
+    monkeypatch.setattr(processor.Pack, "_start", lambda self, nodes, *_: sources.append(nodes.source))
+    bulk = {"operation-type": "bulk", "bulk-size": 1, "corpora": "parsed"}
+    parts: dict[str, Any] = {
+        "indices": [{"name": "i"}],
+        "corpora": documents_of(tmp_path / "mine", "parsed", "unparsed"),
+        "schedule": [{"operation": bulk}, *({"operation": {"name": name, **SEARCH}} for name in "ab")],
+    }
+    for included in ([], ["a"]):
+        cfg.add(config.Scope.benchmark, "track", "include.tasks", included)
+        track = written(cfg, tmp_path / "mine", **parts)
+        registry = loader.TrackProcessorRegistry(cfg)
+        registry.register_track_processor(processor.Pack())
+        for each in registry.processors:
+            each.on_after_load_track(track)
+    whole, alone = sources
+    assert [[task.name for task in element] for element in alone.track.challenges[0].schedule] == [["bulk"]]
+    assert [corpus.name for corpus in loader.used_corpora(alone.track)] == ["parsed"]
+    assert alone.shape() == whole.shape()  # and so the one that is kept
+
+
+def test_searches_that_are_chosen_alone_get_all_documents_where_their_challenge_indexes_none(
+    tmp_path: Path,
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "track", "include.tasks", ["q"])
+    schedule = [{"operation": {"operation-type": "cluster-health"}}, {"operation": {"name": "q", **SEARCH}}]
+    assert left_out(cfg, written(cfg, tmp_path / "mine", schedule=schedule)) == []
 
 
 @pytest.mark.usefixtures("no_runners", "rally")
