@@ -27,9 +27,9 @@ ALL_ARMS = "all_arms"  # in place of an arm's name, which has no underscore
 _FORMAT = 2
 _RECORD = "copies.json"
 _TIMEOUT_S = 60.0
-# What Elasticsearch gives an index, and lets nobody set; and "routing", which nodes may have its shards:
-# after shrink-index, the one that made the dataset.
-_ITS_OWN = ("uuid", "version", "creation_date", "provided_name", "resize", "routing")
+# What Elasticsearch gives an index, also one that it has shrunk or downsampled, and lets nobody set; and
+# "routing", which nodes may have its shards: after shrink-index, the one that made the dataset.
+_ITS_OWN = ("uuid", "version", "creation_date", "provided_name", "resize", "downsample", "routing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

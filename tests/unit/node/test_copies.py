@@ -99,6 +99,8 @@ class Indices:
     def __init__(self) -> None:
         only = {"allocation": {"require": {"_name": "dataset"}}}  # as shrink-index of Rally leaves it
         own = {"uuid": "logs", "version": {"created": "8"}, "routing": only}
+        # as downsample leaves it
+        own["downsample"] = {"status": "success", "source": {"name": "logs-by-second"}}
         self.settings: dict[str, Any] = {"logs": {"number_of_shards": "3", **own}}
         self.made: dict[str, dict[str, Any]] = {}
         self.templates = {"legacy", "composable"}
@@ -119,6 +121,7 @@ class Indices:
 
     def create(self, *, index: str, **asked: Any) -> dict[str, bool]:  # noqa: ANN401 - JSON
         assert not self.templates, "alias has more than one write index"
+        assert "downsample" not in asked["settings"], "private index setting can not be set explicitly"
         self.made[index] = asked
         self.settings[index] = {"uuid": index, "version": {"created": "8"}}
         return {"shards_acknowledged": "routing" not in asked["settings"]}
