@@ -69,8 +69,21 @@ def missing_shard(port: int) -> str:
         if facts["primary"]:
             why = facts["unassigned_info"].get("details") or facts["allocate_explanation"]
             why = [why, *_CAUSE.findall(why)][-1]  # the last one of a Java stack is the cause of all others
+            way = "give data and an image (ES_IMAGE) that have all of it, or a snapshot of others"
+            if refused := _refused(facts):
+                why = refused
+                way = "set it to null on a node of your own and stop that again, or give a snapshot"
             text = _line(f"shard {facts['shard']} of {facts['index']} is missing: {why}")
-            return f"{text}; give data and an image (ES_IMAGE) that have all of it, or a snapshot of others"
+            return f"{text}; {way}"
+    return ""
+
+
+def _refused(explained: Mapping[str, Any]) -> str:
+    """The setting, of an index or the cluster, that keeps a shard from a node that has its files."""
+    for node in explained.get("node_allocation_decisions", ()):
+        for decider in node.get("deciders", ()):
+            if decider["decider"] in ("filter", "enable"):
+                return str(decider["explanation"])
     return ""
 
 

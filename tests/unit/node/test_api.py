@@ -94,6 +94,22 @@ def test_an_error_says_what_the_node_said(port: int, path: str, says: str) -> No
             {"primary": True, "unassigned_info": {}, "allocate_explanation": "no copy on any node"},
             "shard 3 of logs is missing: no copy on any node; give data",
         ),
+        (
+            {
+                "primary": True,
+                "unassigned_info": {},
+                "allocate_explanation": "Elasticsearch isn't allowed to. Choose a node ...",
+                "node_allocation_decisions": [
+                    {
+                        "deciders": [
+                            {"decider": "max_retry", "explanation": "tried 5 times"},
+                            {"decider": "filter", "explanation": "index.routing.allocation.require: hot"},
+                        ]
+                    }
+                ],
+            },
+            "shard 3 of logs is missing: index.routing.allocation.require: hot; set it to null on a node of",
+        ),
         ({"primary": False, "unassigned_info": {}, "allocate_explanation": "of a replica"}, ""),
         ({"error": "unable to find any unassigned shards to explain"}, ""),
     ],
