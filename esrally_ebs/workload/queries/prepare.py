@@ -8,6 +8,7 @@ import hashlib
 import ipaddress
 import re
 import unicodedata
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -37,9 +38,8 @@ UNLIMITED: Final = "time limits taken off, as what is not answered in time would
 _WRAPPER: Final = re.compile(r'\{\s*"wrapper"\s*:\s*\{\s*"query"\s*:\s*"([\w+/=]+)"\s*\}\s*\}')
 
 
-_ISO_DATE: Final = re.compile(
-    r"\d{4}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)?)?(Z|[+-]\d\d:?\d\d)?(\|\|.*)?"
-)
+_ISO_TIME: Final = r"\d{4}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)?)?(Z|[+-]\d\d:?\d\d)?"
+_ISO_DATE: Final = re.compile(rf"{_ISO_TIME}(\|\|.*)?")
 _DATE: Final = re.compile(  # with the day, or the year, first
     r"(?:(?:19|20)\d\d([/.-])\d\d?\1\d\d?|\d\d?([/.-])\d\d?\2(?:19|20)\d\d)(?:[T ]\d\d:\d\d(?::\d\d)?)?"
 )
@@ -68,7 +68,10 @@ _QUERY_REGEXP: Final = re.compile(r'"(?:[^"\\]|\\.)*"|((?:\A|(?<=[:\s(+!-]))/.+?
 _WITH_INCLUDE: Final = frozenset(("rare_terms", "significant_terms", "significant_text", "terms"))
 _NOT_HASHED: Final = re.compile(r"geo_|shape")
 _OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and aggregations
-_BOUNDS_IN_QUERY: Final = re.compile(rf"{_ISO_DATE.pattern}|{LUCENE_RANGE.pattern}|:\(?[<>]")
+_BOUNDS_IN_QUERY: Final = re.compile(
+    rf"(?<![\w-]){_ISO_TIME}(?![\w-])|{LUCENE_RANGE.pattern}|(?<=[:(\s+!-])[<>]=?[^\s()]+"
+)
+_PART_OF_BOUND: Final = re.compile(r"\d+([TeE]\d+)?Z?")  # a number, or what is between the signs of a date
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _POINT: Final = re.compile(r"-?\d+(\.\d+)?, *-?\d+(\.\d+)?")
 _FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a path to an aggregation
@@ -137,14 +140,17 @@ def has_regexp(text: str) -> bool:
 
 
 def hash_query(text: str, *, has_fields: bool = True) -> str:
-    """A query string with its words hashed; operators and dates stay, and the fields that Lucene's has."""
-    bounds = _BOUNDS_IN_QUERY.search(text) is not None
+    """A query string with its words hashed; operators, dates and bounds stay, and the fields of Lucene's."""
+    bounds = [bound.span() for bound in _BOUNDS_IN_QUERY.finditer(text)]
 
     def hashed(word: re.Match[str]) -> str:
         phrase = word["phrase"]
+        number = bisect_right(bounds, (word.start(), len(text)))
+        is_bound = number > 0 and word.start() < bounds[number - 1][1]
         if phrase is not None:
-            return f'"{phrase if bounds and not _LETTER.search(phrase) else hash_text(phrase)}"'
-        is_kept = word["kept"] or (has_fields and word["field"]) or (bounds and word[0][0].isdigit())
+            return f'"{phrase if is_bound and not _LETTER.search(phrase) else hash_text(phrase)}"'
+        is_part = is_bound and _PART_OF_BOUND.fullmatch(word[0])
+        is_kept = word["kept"] or (has_fields and word["field"]) or is_part
         return word[0] if is_kept else hash_text(word[0])
 
     return _QUERY_WORD.sub(hashed, text)

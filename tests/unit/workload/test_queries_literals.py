@@ -91,6 +91,20 @@ def test_fields_of_a_query_string_stay_and_no_word_of_a_phrase(text: str, become
     assert hash_query(text) == becomes
 
 
+@pytest.mark.parametrize(
+    ("before", "bound", "after"),
+    [
+        ("id:4bob AND 4111 AND", '@timestamp:["2026-01-02T10:00:00.000Z||-1h" TO *]', 'AND "4111"'),
+        ("4bob", "ts:(>=2026-01-02T10:00:00Z AND <1767348000)", "4111"),
+        ("078-05-1120", "ts:2026-01-02 price:[-5 TO 1.5e3] n:{1 TO 9]", "2026-1120"),
+    ],
+)
+def test_bounds_of_a_query_string_stay_and_nothing_beside_them(before: str, bound: str, after: str) -> None:
+    first, last = hash_query(before), hash_query(after)
+    assert hash_query(f"{before} {bound} {after}") == f"{first} {bound} {last}"
+    assert not [word for word in ("4bob", "4111", "078", "1120") if word in first + last]
+
+
 def test_a_simple_query_string_has_no_fields() -> None:
     body = {"query": {"simple_query_string": {"query": 'bob:u +"bob: u"~2'}}}
     hashed = {"query": {"simple_query_string": {"query": f'{BOB}:{U} +"{BOB}: {U}"~2'}}}
