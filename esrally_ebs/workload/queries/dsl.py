@@ -73,7 +73,7 @@ PARTS: Final = _TOP_STRUCTURE | words(
 )
 MODULE_PARTS: Final = words("rank retriever sub_searches")  # of versions after 8.8, or of x-pack
 _PLACES: Final = words("collate highlight indexed_shape rescore")  # where other names are options
-_ORDERS: Final = frozenset(("asc", "desc"))
+_ORDERS: Final = frozenset(("asc", "desc", "ASC", "DESC"))
 PATHS_OF_ALL: Final = words("_bucket_count _count _key _term _time")  # what any bucket has
 
 

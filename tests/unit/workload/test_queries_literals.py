@@ -309,6 +309,24 @@ def test_a_polygon_is_a_literal_however_many_points_it_has(query: Callable[[Any]
     assert len({Shapes().of(json.dumps(body)).text for body in aggs}) == 2
 
 
+@pytest.mark.parametrize("order", [str, lambda word: {"order": word}], ids=["alone", "as an option"])
+def test_the_order_of_sorting_is_no_literal_in_capitals_either(order: Callable[[str], object]) -> None:
+    bodies = [{"sort": [{"price": order(word)}]} for word in ("ASC", "DESC")]
+    assert len({Shapes().of(json.dumps(body)).text for body in bodies}) == 2
+    assert [Hasher().body(body) for body in bodies] == bodies
+
+
+@pytest.mark.parametrize("intervals", [(10, 1000), (0.5, 50.0), (1e-7, 1e22), ("10", "1000"), ("1h", "1d")])
+def test_an_interval_is_no_literal(intervals: tuple[object, object]) -> None:
+    def shape(interval: object, floor: int) -> str:
+        histogram = {"field": "price", "interval": interval, "offset": floor}
+        price = {"term": {"interval": floor}}  # a field
+        return Shapes().of(json.dumps({"query": price, "aggs": {"a": {"histogram": histogram}}})).text
+
+    first, second = intervals
+    assert shape(first, 1) == shape(first, 2) != shape(second, 1)
+
+
 @pytest.mark.parametrize(
     ("source", "refused"),
     [
