@@ -362,13 +362,20 @@ def _narrowed(names: Sequence[str], index: str) -> Sequence[str]:
     """
     if "*" not in index:
         return [index] if _reaches(names, index) else []
-    narrowed = [index if name in ("_all", "*") else name for name in names or ["_all"]]
+    narrowed = [_within(name, index) for name in names or ["_all"]]
     kept = [name for name in narrowed if fnmatchcase(name.removeprefix("-"), index)]
     if f"-{index}" in kept:
         kept = kept[kept.index(f"-{index}") + 1 :]
     if all(name.startswith("-") for name in kept):
         return []
     return kept if len(_quoted(",".join(kept))) <= _MAX_TARGETS else [index]
+
+
+def _within(name: str, index: str) -> str:
+    """What of a name lies within a pattern of indices: all of that, where the name is a wider pattern."""
+    sign = "-" if name.startswith("-") else ""
+    is_wider = name == "_all" or fnmatchcase(index, name.removeprefix("-"))
+    return f"{sign}{index}" if is_wider else name
 
 
 def _reaches(names: Sequence[str], index: str) -> bool:
