@@ -152,7 +152,8 @@ def _slow_log(fields: Fields) -> Entry:
     """A line of version 7 or 8: a node that was upgraded has both in one file."""
     if fields.get("type") == "index_search_slowlog":
         phase = _phase(text_of(fields.get("component")))
-        return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, text_of(fields.get("id")))
+        time = fields.get("timestamp") or fields["@timestamp"]  # the latter of shippers that rename it
+        return _shard_line(fields, _SLOW_7, time, phase, text_of(fields.get("id")))
     fields = flat(fields)
     logger = fields.get("log.logger") or fields.get("elasticsearch.component", "")  # of version 7, ingested
     if not logger.startswith(("index.search.slowlog", "i.s.s.")):

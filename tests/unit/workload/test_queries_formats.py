@@ -96,6 +96,14 @@ def test_a_logger_with_the_id_of_its_index_tells_its_phase(tmp_path: Path) -> No
     assert requests(tmp_path / "out") == requests(tmp_path / "plain")
 
 
+def test_a_shipper_may_have_renamed_the_time_of_a_slow_log(tmp_path: Path) -> None:
+    text = (LOGS / "es-slow-log-7.log").read_text()
+    write(tmp_path / "log", text.replace('"timestamp"', '"@timestamp"'))
+    import_logs([tmp_path / "log"], tmp_path / "out")
+    import_logs([LOGS / "es-slow-log-7.log"], tmp_path / "plain")
+    assert requests(tmp_path / "out") == requests(tmp_path / "plain")
+
+
 @pytest.mark.parametrize("order", ["one node after the other", "newest first", "shuffled"])
 def test_lines_of_a_slow_log_may_stand_in_any_order(order: str, tmp_path: Path) -> None:
     asked = [
