@@ -454,6 +454,8 @@ def _new_directory(output: Path) -> Iterator[Path]:
     try:
         if output.exists() and any(output.iterdir()):
             raise PlanError(f"--output {output}: is not empty; name a new directory")
+        if output.is_dir() and (output.samefile(".") or output.resolve().is_mount()):
+            raise PlanError(f"--output {output}: is the working directory, or a mount; name a new one in it")
         parents = [parent for parent in output.parents if not parent.exists()]
         output.parent.mkdir(parents=True, exist_ok=True)
         # named before it is made: there is no moment between in which a signal would leave it behind

@@ -233,6 +233,15 @@ def test_an_empty_output_directory_is_used(log: Path) -> None:
     assert import_logs([log], log.parent / "out").requests == 1
 
 
+@pytest.mark.parametrize("name", [".", "../here"])
+def test_the_working_directory_keeps_its_place(name: str, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (log.parent / "here").mkdir()
+    monkeypatch.chdir(log.parent / "here")
+    with pytest.raises(PlanError, match="is the working directory, or a mount; name a new one in it"):
+        import_logs([log], Path(name))
+    assert not list(Path().iterdir())
+
+
 def test_the_command_to_race_with_can_be_copied(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["workload", "import", str(log), "--output", str(log.parent / "my queries")]) == 0
     assert f" --track-path='{log.parent / 'my queries'}' --track-params=" in capsys.readouterr().out
