@@ -30,6 +30,8 @@ _FORBIDDEN: Final = frozenset('\\/"<>| \t\r\n#:')
 _REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
 # where a date may begin that means now; JSON may have < and > as \u003c and \u003e
 _MAY_BE_NOW: Final = re.compile(r"""(?:["'\[{ :=<>]|\\u00[0-9a-fA-F]{2})now\b""")
+# an index of a data stream, also as one mounts it from a snapshot
+_BACKING: Final = re.compile(r"(?:[\w-]+-)?\.ds-(.+?)(?:-\d{4}\.\d\d\.\d\d)?-\d{6,}")
 _FIRST_DATE_US: Final = 946_684_800_000_000  # 2000-01-01; what is earlier counts from the log's begin
 DATES_FIXED: Final = "dates fixed to the time of the log"
 DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"
@@ -363,7 +365,7 @@ def _narrowed(names: Sequence[str], index: str) -> Sequence[str]:
     if "*" not in index:
         return [index] if _reaches(names, index) else []
     narrowed = [_within(name, index) for name in names or ["_all"]]
-    kept = [name for name in narrowed if fnmatchcase(name.removeprefix("-"), index)]
+    kept = [name for name in narrowed if any(fnmatchcase(each, index) for each in _names_of(name))]
     if f"-{index}" in kept:
         kept = kept[kept.index(f"-{index}") + 1 :]
     if all(name.startswith("-") for name in kept):
@@ -380,8 +382,16 @@ def _within(name: str, index: str) -> str:
 
 def _reaches(names: Sequence[str], index: str) -> bool:
     """Whether a search of these names is one of the index, which the last name that fits decides."""
-    fitting = [name for name in names if name == "_all" or fnmatchcase(index, name.removeprefix("-"))]
+    fitting = [
+        name for name in names if name == "_all" or any(fnmatchcase(index, each) for each in _names_of(name))
+    ]
     return not names or (bool(fitting) and not fitting[-1].startswith("-"))
+
+
+def _names_of(name: str) -> Sequence[str]:
+    """The name of an index, and that of the data stream that it is a part of, which slow logs do not have."""
+    backing = _BACKING.fullmatch(name)
+    return (name, backing[1]) if backing else (name.removeprefix("-"),)
 
 
 def _hash_preference(text: str) -> str:
