@@ -52,16 +52,17 @@ _MODULE_AGGREGATIONS: Final = words(
 )
 # What shapes a query although it is a string; everything else that is no key is a literal.
 _STRUCTURE: Final = words(
-    "_index _source analyzer boost boost_mode calendar_interval categorization_analyzer collect_mode "
-    "default_field default_operator distance distance_type docvalue_fields excludes execution_hint "
-    "fetch_fields field fields fixed_interval flags format fuzziness fuzzy_rewrite gap_policy "
-    "ignore_unmapped includes index inference_id input_field interval k lang "
-    "max_expansions method min_doc_count minimum_interval minimum_should_match minimum_should_match_field "
-    "missing_order mode model_id modifier multi_value_mode normalizer num_candidates numeric_type offset "
-    "on_script_error operator parent_type path pivot precision prefix_length quote_analyzer "
-    "quote_field_suffix relation rewrite ruleset_ids scale score_mode shard_size size slop source_fields "
-    "stored_fields string_distance suggest_mode target_field target_index tie_breaker time_zone type unit "
-    "unmapped_type use_field validation_method value_type zero_terms_query"
+    "_index _source alternative analyzer boost boost_mode calendar_interval categorization_analyzer "
+    "collect_mode default_field default_operator distance distance_type docvalue_fields excludes "
+    "execution_hint fetch_fields field fields fixed_interval flags format fuzziness fuzzy_rewrite "
+    "gap_policy ignore_unmapped includes index inference_id input_field interval k lang max_expansions "
+    "method min_doc_count minimum_interval minimum_should_match minimum_should_match_field missing_order "
+    "mode model_id modifier multi_value_mode normalizer num_candidates numeric_type offset "
+    "on_script_error operator parent_type path pivot post_filter pre_filter precision prefix_length "
+    "quote_analyzer quote_field_suffix relation rewrite ruleset_ids sampling_method scale score_mode "
+    "shard_size size slop source_fields stored_fields string_distance suggest_mode "
+    "target_field target_index tie_breaker time_zone type unit unmapped_type use_field validation_method "
+    "value_type version_type zero_terms_query"
 )
 _TOP_STRUCTURE: Final = words(
     "_source docvalue_fields explain fields profile seq_no_primary_term size slice stored_fields "

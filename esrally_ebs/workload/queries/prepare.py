@@ -129,6 +129,11 @@ class Hasher(Walk):
         text = _FILTER_OF_PATH.sub(lambda name: f"['{_hash_name(name[1])}']", text)
         return _STEP_OF_PATH.sub(lambda step: step[1] + _hash_name(step[2]), text)
 
+    def _option(self, key: str, value: Json, where: str) -> Json:
+        if key == "regexp" and where == "intervals":
+            self.refused = True
+        return super()._option(key, value, where)
+
     def _script(self, node: Json) -> Json:
         source = node.get("source") if isinstance(node, dict) else node
         if not isinstance(source, str) or "" in _SCRIPT_STRING.findall(source):

@@ -148,6 +148,9 @@ def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
         {"retriever": {"linear": {"retrievers": [{"normalizer": "minmax", "weight": 2}]}}},
         {"aggs": {A: {"significant_text": {"field": "a", "source_fields": ["b"]}}}},
         {"aggs": {A: {"geo_line": {"point": {"field": "place"}, "sort": {"field": "@timestamp"}}}}},
+        {"aggs": {A: {"bucket_count_ks_test": {"alternative": ["less"], "sampling_method": "uniform"}}}},
+        {"suggest": {A: {"phrase": {"direct_generator": [{"pre_filter": "turn", "post_filter": "turn"}]}}}},
+        {"query": {"more_like_this": {"like": [{"_index": "logs", "version_type": "external"}]}}},
         {"aggs": {A: {"categorize_text": {"field": "a", "categorization_analyzer": "standard"}}}},
         {
             "runtime_mappings": {
@@ -358,6 +361,8 @@ def test_a_script_with_a_literal_is_not_hashed(source: str, refused: bool) -> No
         ({"query": {"simple_query_string": {"query": "host:/web[0-9]+/"}}}, False),  # it has none
         ({"query": {"kql": {"query": "user: bob and n > 5"}}}, True),  # whose words a node needs
         ({"query": {"wrapper": {"query": "eyJ0ZXJtIjp7InUiOiJib2IifX0="}}}, True),
+        ({"query": {"intervals": {"t": {"any_of": {"intervals": [{"regexp": {"pattern": "b.b"}}]}}}}}, True),
+        ({"query": {"intervals": {"t": {"wildcard": {"pattern": "b*"}}}}}, False),
         ({"suggest": {"s": {"regex": "bo[bx]", "completion": {"field": "m"}}}}, True),
         ({"suggest": {"s": {"phrase": {"collate": {"query": {"match": {"t": "bob"}}}}}}}, True),  # no script
         ({"aggs": {"a": {"categorize_text": {"field": "m", "categorization_filters": ["bob.*"]}}}}, True),
