@@ -208,7 +208,7 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
         refused = action in ("authentication_failed", "anonymous_access_denied", "run_as_denied")
         return (Skipped(Reason.FAILED) if refused else _no_search(fields),)
     body = fields.get("request.body", fields.get("http.request.body.content"))
-    at_us, zoned = parse_time(fields.get("@timestamp") or fields["timestamp"])
+    at_us, zoned = parse_time(fields.get("timestamp") or fields["@timestamp"])  # the latter a shipper's
     opaque_id = fields.get("opaque_id") or fields.get("elasticsearch.audit.opaque_id")
     client = client_of(opaque_id or fields.get("user.name"))
     method = fields.get("request.method") or fields["http.request.method"]

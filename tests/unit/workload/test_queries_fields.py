@@ -7,10 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from query_logs import requests, write
+from query_logs import GOLDEN_LOGS, requests, write
 
 from esrally_ebs.workload.queries import import_logs
 from esrally_ebs.workload.queries.fields import client_of, number_of, took_ms_of
+
+
+def test_a_line_of_an_audit_log_came_when_it_says_and_not_when_it_was_shipped(tmp_path: Path) -> None:
+    plain = (GOLDEN_LOGS / "es-audit.log").read_text()
+    shipped = plain.replace('{"type"', '{"@timestamp": "2026-01-02T11:00:00.000Z", "type"')
+    for name, text in (("plain", plain), ("shipped", shipped)):
+        (tmp_path / name).write_text(text)
+        import_logs([tmp_path / name], tmp_path / f"{name}-out")
+    assert requests(tmp_path / "shipped-out") == requests(tmp_path / "plain-out")
 
 
 @pytest.mark.parametrize("parse", [client_of, number_of, lambda text: took_ms_of(text, 1)])
