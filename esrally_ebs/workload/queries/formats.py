@@ -66,6 +66,27 @@ def _json_lines(entries: Callable[[Fields], Iterable[Entry]]) -> Parser:
     return parse
 
 
+_PLAIN_FIELD: Final = re.compile(r"(total_hits|total_shards|search_type|indices)\[([^\]]*)\]")
+
+
+def _plain_lines(pattern: re.Pattern[str], logger: str, entry: Callable[[Fields], Entry]) -> Parser:
+    """A parser of lines of text, which are events but for those of this logger."""
+
+    def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
+        for line in lines:
+            try:
+                match = pattern.match(line.decode())
+                if match is not None:
+                    yield entry(match.groupdict() | dict(_PLAIN_FIELD.findall(match["between"])))
+                elif line.strip():
+                    is_event = line.startswith(b"[") and not re.search(logger.encode(), line)
+                    yield _LONG if line is TOO_LONG else _EVENT if is_event else _LINE
+            except FIELD_ERRORS:
+                yield _LINE
+
+    return parse
+
+
 def _one_entry(entry: Callable[[Fields], Entry]) -> Parser:
     """A parser of one JSON object, and one entry, per line."""
     return _json_lines(lambda fields: (entry(fields),))
@@ -200,6 +221,21 @@ def _shard_line(fields: Fields, names: _SlowLog, time: str, phase: str, request:
     )
 
 
+_SHARD_LOGGER: Final = r"\[(?P<logger>(?:index\.search\.slowlog|i\.s\.s)\.[^\] ]+) *\]"
+# [time][level][logger] [node] [index][shard] took[..], took_millis[..], ... source[..], id[..]
+_SHARD_PLAIN: Final = re.compile(
+    rf"\[(?P<timestamp>[^\]]+)\]\[[A-Z]+ *\]{_SHARD_LOGGER} .*?(?P<message>\[[^\[\]]+\]\[\d+\]) "
+    r"took\[(?P<took>[^\]]*)\], took_millis\[(?P<took_millis>\d+)\], (?P<between>[^{]*?)"
+    r"source\[(?P<source>\{.*\}|)\](?:, extra_source\[\])?(?:, id\[(?P<id>[^\]]*)\])?,?\s*\Z",
+    re.DOTALL,
+)
+
+
+def _plain_shard_line(fields: Fields) -> Entry:
+    phase = _phase(fields["logger"])
+    return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, text_of(fields["id"]))
+
+
 def _audit_log(fields: Fields) -> Iterable[Entry]:
     fields = flat(fields)
     action = fields.get("event.action")
@@ -229,7 +265,6 @@ _PLAIN: Final = re.compile(
     r"(?P<between>.*?)source\[(?P<source>.*)\], id\[(?P<id>[^\]]*)\](?:, request_id\[[^\]]*\])?,?\s*\Z",
     re.DOTALL,
 )
-_PLAIN_FIELD: Final = re.compile(r"(total_hits|search_type|indices)\[([^\]]*)\]")
 
 
 def _request_slow_log(fields: Fields) -> Entry:
@@ -254,24 +289,6 @@ def _request_line(fields: Fields) -> Entry:
         client=client_of(fields.get("id")),
         zoned=zoned,
     )
-
-
-def _request_slow_log_plain(lines: Iterable[bytes]) -> Iterator[Entry]:
-    for line in lines:
-        try:
-            match = _PLAIN.match(line.decode())
-            if match is not None:
-                yield _request_line(match.groupdict() | dict(_PLAIN_FIELD.findall(match["between"])))
-            elif line.strip():
-                yield _plain_reason(line)
-        except FIELD_ERRORS:
-            yield _LINE
-
-
-def _plain_reason(line: bytes) -> Entry:
-    if line is TOO_LONG:
-        return _LONG
-    return _LINE if re.search(_LOGGER.encode(), line) or not line.startswith(b"[") else _EVENT
 
 
 _TOP_QUERIES = re.compile(rb'"top_queries"\s*:|"_index"\s*:\s*"top_queries')
@@ -403,6 +420,13 @@ _ALL: Final = (
         lacks=_SHARDS,
     ),
     Format(
+        name="es-slow-log-text",
+        title="Elasticsearch or OpenSearch search slow log (plain text)",
+        matches=lambda line: _SHARD_PLAIN.match(line.decode("utf-8", "replace")) is not None,
+        parse=_plain_lines(_SHARD_PLAIN, _SHARD_LOGGER, _plain_shard_line),
+        lacks=_SHARDS,
+    ),
+    Format(
         name="es-audit",
         title="Elasticsearch audit log with request bodies",
         matches=lambda line: (
@@ -425,7 +449,7 @@ _ALL: Final = (
         name="opensearch-slow-log-text",
         title="OpenSearch search request slow log (plain text)",
         matches=lambda line: _PLAIN.match(line.decode("utf-8", "replace")) is not None,
-        parse=_request_slow_log_plain,
+        parse=_plain_lines(_PLAIN, _LOGGER, _request_line),
         lacks=f"{_THRESHOLD}; {_NO_PARAMETERS}",
     ),
     Format(

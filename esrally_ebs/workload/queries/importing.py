@@ -42,7 +42,7 @@ _Used = TypeVar("_Used")
 _NOT_READ: Final = (  # how a line of it begins, and what to do
     (
         re.compile(rb"\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search\.slowlog\.)"),
-        "a slow log as text; give the JSON one that versions from 7 on write beside it (*.json)",
+        "a slow log whose lines are cut off; give it as its node wrote it",
     ),
     (re.compile(rb"\x28\xb5\x2f\xfd|BZh|\xfd7zXZ|PK\x03\x04"), "packed and not by gzip; unpack it"),
     (re.compile(rb"\s*\[\s*(\{|\Z)"), "one list in JSON; write a line for each entry: jq -c '.[]'"),

@@ -90,9 +90,12 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
         (query_line(MATCH_ALL).encode("utf-16"), "iconv"),
         (
             b"[2023-01-05T11:59:37,786][WARN ][i.s.s.query              ] [n] [i][0] took[1ms]\n",
-            "JSON one",
+            "as its node wrote it",
         ),
-        (b"[2018-06-29T10:06:14,933][WARN ][index.search.slowlog.query] [n] [i][0] took[1ms]\n", "JSON one"),
+        (
+            b"[2018-06-29T10:06:14,933][WARN ][index.search.slowlog.query] [n] [i][0] took[1ms]\n",
+            "as its node wrote it",
+        ),
         (json.dumps({"log": query_line(MATCH_ALL)}).encode(), "jq"),
         (f"[\n{query_line(MATCH_ALL)},\n{query_line(MATCH_ALL)}]".encode(), "jq -c '.[]'"),
         (f"[{query_line(MATCH_ALL)}]\n".encode(), "jq -c '.[]'"),
