@@ -102,7 +102,7 @@ def test_with_expired_credentials_all_is_undone_here_and_what_stays_is_named_wit
     assert world.goal.size_gib == 0 or OURS in str(caught.value)
     # gp3 of 10 GiB: 0.08 USD a month for each; what an EFS holds, and so costs, is not known
     usd = {"one volume": " 0.0011 USD an hour", "a stripe of two": " 0.0022 USD an hour", "EFS": ""}[name]
-    assert f"stays and goes on costing{usd} until the same command succeeds" in str(caught.value)
+    assert f"stays and goes on costing{usd} until 'esrally-ebs clean' succeeds" in str(caught.value)
     world.executor().down()  # with new ones
     assert world.left() == []
     assert world.untouched()

@@ -86,7 +86,7 @@ class Executor:
             return ""
         usd = usd_an_hour(replace(history.goal, count=len(left)))
         price = f" {usd:.4f} USD an hour" if usd else ""  # of EFS what it holds is not known
-        return f"; {', '.join(left)} stays and goes on costing{price} until the same command succeeds"
+        return f"; {', '.join(left)} stays and goes on costing{price} until 'esrally-ebs clean' succeeds"
 
     def _state(self, history: History, watched_s: float) -> ArmState:
         return state_of(self.api, self.host, history, watched_s=watched_s)
