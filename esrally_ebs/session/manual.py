@@ -62,10 +62,20 @@ def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say =
         Context(session=session, folder=run, run=run, plan=plan, arms=arms).save()
         running.hand_over(session)
     except BaseException:
-        for problem in clean.take_down(session):
-            say(f"left behind: {problem}")
+        _undo(session, say)
         raise
     return [volume for arm in arms for volume in arm.volumes]
+
+
+def _undo(session: str, say: Say) -> None:
+    """Detach what an ``up`` that failed has attached; what stays is said, also where Ctrl-C comes again."""
+    problems = ["what was not yet detached, as this was cut short; run 'esrally-ebs clean'"]
+    try:
+        problems = clean.take_down(session)
+    finally:
+        with suppress(OSError):  # nobody listens any more; the first error is what counts
+            for problem in problems:
+                say(f"left behind: {problem}")
 
 
 def dry_run(plan_name: str, overrides: Mapping[str, Any] | None = None) -> list[str]:

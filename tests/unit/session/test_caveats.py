@@ -58,6 +58,32 @@ def test_up_that_fails_says_what_it_cannot_take_down(
     assert lines[-1] == f"left behind: {stays}"
 
 
+def test_up_says_that_something_stays_where_ctrl_c_came_again(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(session: str) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(manual.clean, "take_down", interrupt)
+    lines: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        manual.up(plan_file(tmp_path, MADE), say=lines.append)
+    assert lines[-1].startswith("left behind: what was not yet detached")
+    assert lines[-1].endswith("run 'esrally-ebs clean'")
+
+
+def test_up_raises_its_own_error_although_nobody_listens_to_what_stays(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say(text: str) -> None:
+        if text.startswith("left behind"):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(manual.clean, "take_down", lambda session: ["loop3: in use"])
+    with pytest.raises(SetupError, match="volume 'nfs'"):
+        manual.up(plan_file(tmp_path, MADE), say=say)
+
+
 def test_a_sessions_report_warns_of_what_must_be_known(run: Path, tmp_path: Path) -> None:
     plan = load_plan(Path(plan_file(tmp_path, MADE)))
     steps = MachineSteps("s", plan, start_reaper=lambda *_: None)
