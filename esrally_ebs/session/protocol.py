@@ -117,7 +117,7 @@ class LiveSession:
         try:
             problems = self._steps.take_down()  # first: to look for a fault may fail, too
             for problem in problems:
-                self._steps.say(f"left behind: {problem}")
+                self._steps.say(f"take down: {problem}")
         finally:  # Ctrl-C again leaves the rest to the reaper, and must not leave the end unsaid
             fault = self.first_fault()
             reason = fault[0] if fault else why or "the race ended early; see Rally's log"

@@ -114,7 +114,7 @@ def test_a_race_that_ends_early_is_taken_down_once_however_often_rally_says_so(t
     assert steps.order == [*PREPARED, "take down"]
     reason = load_session(tmp_path / "sessions" / "s").reason
     assert reason == "the race ended early; see Rally's log; loop3: in use"
-    assert steps.said == ["left behind: loop3: in use"]
+    assert steps.said == ["take down: loop3: in use"]
 
 
 def test_what_rally_says_of_a_race_that_ends_early_is_the_reason(tmp_path: Path) -> None:
