@@ -19,6 +19,7 @@ from esrally_ebs.machine.disks import stack_of
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import describe, mount_at, mounts
 from esrally_ebs.machine.private import require_unchangeable
+from esrally_ebs.machine.processes import is_root
 from esrally_ebs.machine.procfs import Mount
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.units import MIB, format_bytes
@@ -130,8 +131,9 @@ def _takes_files(path: Path, name: str) -> bool:
         with tempfile.TemporaryFile(dir=path):
             return True
     except PermissionError as error:
-        raise SetupError(
-            f"volume '{name}': this user may not write to {path}; run as root, or make it this user's (chown)"
-        ) from error
+        who, mend = "this user", "run as root, or make it this user's (chown)"
+        if is_root():
+            who, mend = "root", "let root in (NFS: no_root_squash; EFS: ClientRootAccess), or see lsattr"
+        raise SetupError(f"volume '{name}': {who} may not write to {path}; {mend}") from error
     except OSError as error:
         return error.errno in _FULL

@@ -202,16 +202,27 @@ def test_a_read_only_mount_is_refused() -> None:
         check_mount(Path("/proc"), name="a")  # takes no files, which is as good
 
 
+@pytest.mark.parametrize(
+    ("root", "says"),
+    [
+        (False, "this user may not write to {}; run as root"),
+        (True, "root may not write to {}; let root in"),
+    ],
+    ids=["user", "root"],
+)
 def test_a_mount_that_this_user_may_not_write_to_is_not_called_read_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: bool, says: str
 ) -> None:
+    """Also of root, whom NFS takes for another (root_squash)."""
+
     def refuse(**_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     mount = SimpleNamespace(mount_point=tmp_path, read_only=False)
     monkeypatch.setattr(mounted, "mount_at", lambda path: mount)
     monkeypatch.setattr(mounted.tempfile, "TemporaryFile", refuse)
-    with pytest.raises(SetupError, match=f"^volume 'a': this user may not write to {tmp_path}; run as root"):
+    monkeypatch.setattr(mounted, "is_root", lambda: root)
+    with pytest.raises(SetupError, match=f"^volume 'a': {says.format(tmp_path)}"):
         check_mount(tmp_path, name="a")
 
 
