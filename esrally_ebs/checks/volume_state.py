@@ -144,9 +144,10 @@ def root_device(facts: Facts) -> Check | None:
     if on_root:  # also of btrfs, which has no single device
         text = f"on the system's own disk: {listed(on_root)}"
         return bad("root-device", text, "give the arm a volume of its own")
-    if not any(arm.volume.device for arm in facts.arms):
+    on_disks = [arm for arm in facts.arms if arm.volume.device or arm.volume.filesystem == "btrfs"]
+    if not on_disks:
         return None
-    untold = [arm for arm in facts.arms if arm.root is None and arm.volume.device]
+    untold = [arm for arm in on_disks if arm.root is None]
     if untold:
         text = f"not known whether {listed(arm.name for arm in untold)} is on the system's own disk"
         return unknown("root-device", text, "here / is on no disk (a container's is not): ask lsblk outside")

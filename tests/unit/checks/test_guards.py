@@ -26,7 +26,9 @@ def test_an_arm_on_the_systems_disk_is_stopped() -> None:
 def test_btrfs_on_the_systems_disk_is_stopped_though_it_has_no_single_device() -> None:
     on_root = arm("a", root=True, device=None, filesystem="btrfs")
     assert "own disk: a (btrfs)" in stopped("root-device", on_root)
-    assert check_of("root-device", arm("a", device=None, filesystem="btrfs")) is None
+    assert fine("root-device", arm("a", device=None, filesystem="btrfs"))
+    inside = arm("a", root=None, device=None, filesystem="btrfs")  # a container
+    assert "not known whether a is" in stopped("root-device", inside, severity=Severity.UNKNOWN)
 
 
 def test_a_cache_below_the_file_system_stops_a_cold_session_and_is_warned_of_in_a_warm_one() -> None:
