@@ -38,4 +38,4 @@ pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
 "${pip[@]}" --no-deps --no-build-isolation -e .
 "$VENV/bin/python" -m compileall -q esrally_ebs # else root does by sudo, in folders that only root can remove
 echo "$stamp" >"$VENV/stamp"
-echo "$("$VENV/bin/python" -V) with $("$VENV/bin/python" -m pip list 2>/dev/null | wc -l) packages in .venv"
+echo "$("$VENV/bin/python" -V) with $("$VENV/bin/python" -m pip list --format=freeze 2>/dev/null | wc -l) packages in .venv"
