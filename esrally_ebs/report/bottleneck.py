@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import ceil, inf
 
 from esrally_ebs.analysis.profile import BESIDE, WAITED, Profile, Profiles, block_profiles, pooled
+from esrally_ebs.catalog.generations import generation_of
 from esrally_ebs.catalog.limits import CREDITS, charged_bytes
 from esrally_ebs.catalog.volume_types import efs_mode, known_model, most_sold
 from esrally_ebs.model import VolumeSpec, of_any
@@ -64,7 +65,7 @@ def step_of(spec: VolumeSpec, limit: str) -> str:
     if limit not in _BOUGHT or spec.type not in (*_BY_SIZE, *_BY_IOPS, "gp3"):
         return step
     if limit == "throughput" and spec.type in _BY_IOPS:
-        step = "raise iops, which throughput follows"
+        step = _step_by_iops(spec)
     first = ("gp3", "take gp3") if spec.type in _BY_SIZE else (spec.type, step)
     for type_, way in (first, ("io2", "take io2")):
         if _rate(most_sold(spec, type_), limit) > _rate(spec, limit):
@@ -81,6 +82,20 @@ def _step_of_type(spec: VolumeSpec, limit: str) -> str:
     if spec.type == "efs" and limit in ("throughput", CREDITS) and known_model(spec):
         return _EFS_STEPS.get(efs_mode(spec), "")
     return "take gp3" if spec.type in _MAGNETIC and limit == CREDITS else STEPS.get(limit, "")
+
+
+def _step_by_iops(spec: VolumeSpec) -> str:
+    """The step where throughput follows IOPS, though not all along: an io1 has 500 MiB/s from 2,000 to
+    32,000 IOPS.
+    """
+    rate = _rate(spec, "throughput")
+    if not rate or _rate(replace(spec, iops=(spec.iops or 0) + 1), "throughput") > rate:
+        return "raise iops, which throughput follows"
+    if _rate(replace(spec, type="io2"), "throughput") > rate:
+        return "take io2"
+    ends = (up_to for up_to, _, _ in generation_of(spec).constants["throughput_mib_per_iops"])
+    last = next(up_to for up_to in ends if (spec.iops or 0) <= up_to)
+    return f"raise iops above {last:,}, from where throughput follows"
 
 
 def _rate(spec: VolumeSpec | None, limit: str) -> float:

@@ -18,6 +18,7 @@ from esrally_ebs.units import GIB, KIB, MIB
 
 GP3 = VolumeSpec(name="a", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=125 * MIB)
 IO2 = replace(GP3, type="io2", iops=1000, throughput_bytes_per_s=None)
+IO1 = replace(IO2, type="io1", size_bytes=1280 * GIB)  # as 64,000 IOPS need
 GP2 = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None, credits=0.0)
 
 
@@ -192,9 +193,19 @@ def test_what_is_not_for_sale_on_the_volume_has_no_setting(
         (replace(IO2, size_bytes=500 * GIB, iops=256_000), "iops", "stripe more volumes"),
         (replace(IO2, iops=16_000), "throughput", "stripe more volumes"),
         (replace(IO2, type="io1", iops=5000), "iops", "take io2"),
+        (replace(IO1, iops=1000), "throughput", "raise iops, which throughput follows"),
+        (replace(IO1, iops=32_000), "throughput", "raise iops, which throughput follows"),
+        (replace(IO1, iops=5000), "throughput", "take io2"),  # 1,280 MiB/s, at that price
+        (
+            replace(IO1, iops=5000, date="2019"),
+            "throughput",
+            "raise iops above 32,000, from where throughput follows",
+        ),
+        (replace(IO1, iops=5000, date="2018-02"), "throughput", "stripe more volumes"),
     ],
 )
 def test_who_has_the_most_of_a_type_is_not_asked_to_raise_it(spec: VolumeSpec, limit: str, step: str) -> None:
+    """Nor is an io1 that has 500 MiB/s asked for a few more IOPS, of which nothing comes below 32,000."""
     assert step_of(spec, limit) == step
     line = bottlenecks(of(spec), profiles(**{f"emulator__waited_s__{limit}": 0.005}))[0]
     assert line.endswith(f"; {step}.")
