@@ -180,7 +180,13 @@ def _preference(spec: VolumeSpec, usd: float, seconds: float) -> tuple[float, ..
 
 
 def _written_out(today: VolumeSpec) -> VolumeSpec:
-    """Today's volume with what comes with each gp3, so that it is equal to the setting that it is."""
+    """Today's volume with what comes with each gp3, so that it is equal to the setting that it is.
+
+    An io2-block-express is an io2, but for days and instances on which an io2 was less.
+    """
+    if today.type == "io2-block-express":
+        io2 = replace(today, type="io2")
+        return io2 if known_model(io2) == model_for(today) else today
     if today.type != "gp3":
         return today
     return replace(

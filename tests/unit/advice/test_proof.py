@@ -17,10 +17,10 @@ from esrally_ebs.advice.proof import kept_in_race, plan_text, raced_settings
 from esrally_ebs.advice.tables import build_advice
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError
-from esrally_ebs.model import Bound
+from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.report import RENDERERS
-from esrally_ebs.units import KIB, MIB
+from esrally_ebs.units import GIB, KIB, MIB
 
 
 def test_a_gp3_of_which_nothing_was_bought_is_the_setting_that_it_is(predictor: Predictor) -> None:
@@ -31,6 +31,16 @@ def test_a_gp3_of_which_nothing_was_bought_is_the_setting_that_it_is(predictor: 
     assert advice.best is not None
     assert len(raced_settings(advice)) == 1
     assert advice.today.interval_s == advice.best.interval_s
+
+
+@pytest.mark.parametrize(("date", "settings"), [(None, 1), ("2022", 2)])  # of 2022 an io2 has 500 MiB/s
+def test_an_io2_is_not_raced_against_itself_under_its_other_name(
+    predictor: Predictor, date: str | None, settings: int
+) -> None:
+    today = VolumeSpec(name="a", type="io2-block-express", size_bytes=4 * GIB, iops=100, date=date)
+    advice = advise(predictor, today, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["io2"])
+    assert advice.best is not None
+    assert len(raced_settings(advice)) == settings
 
 
 def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: Predictor) -> None:
