@@ -14,6 +14,7 @@ from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import State
 from esrally_ebs.report.bottleneck import NAMES
+from esrally_ebs.report.costs import by_use
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
@@ -47,6 +48,7 @@ def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str
         *_left_out(predictor.halves),
         *_warming_up(predictor.quickening),
         *price_warnings((*advice.options, advice.today), advice.unpriced, advice.region),
+        *by_use([advice.recorded], session),
         *_instance_burst(advice.today.prediction),
         *_near_limit(advice),
         *_UNKNOWN,

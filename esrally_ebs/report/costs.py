@@ -118,24 +118,24 @@ def _notes(session: Session, arm_costs: Sequence[ArmCost], *, has_times: bool) -
         notes.append("An emulated arm is priced as the volume that it emulates.")
     if any(arm.spec.type == "instance-store" for arm in session.arms):
         notes.append("An instance store is in the price of its instance, and its data end when that stops.")
-    notes += _by_use(session)
+    notes += by_use([arm.spec for arm in session.arms], session)
     if has_times:
         notes.append("The middle is the geometric mean of the tasks' 99th percentiles.")
     notes += dict.fromkeys(f"No price: {one.problem}" for one in arm_costs if one.price is None)
     return notes
 
 
-def _by_use(session: Session) -> Iterator[str]:
-    """What is paid by use besides, and not in the price, as nobody said how much that is."""
-    wanted, specs = session.plan.cost, [arm.spec for arm in session.arms]
+def by_use(specs: Sequence[VolumeSpec], session: Session) -> Iterator[str]:
+    """What is paid by use besides, and not in their price, as the plan does not say how much that is."""
+    wanted = session.plan.cost
     efs = [spec for spec in specs if spec.type == "efs" and known_model(spec)]
     if not (wanted.read or wanted.written) and any(efs_mode(spec) == "elastic" for spec in efs):
         yield (
-            "Not in it is what EFS Elastic asks for each GiB that is read and written: give cost.read and"
-            " cost.written, a month and arm."
+            "Not in these costs is what EFS Elastic asks for each GiB that is read and written: the plan does"
+            " not say how much that is (cost.read and cost.written, a month and arm)."
         )
     if any(spec.type in ("standard", "magnetic") for spec in specs):
-        yield "Not in it is what each million I/Os of a magnetic volume costs."
+        yield "Not in these costs is what each million I/Os of a magnetic volume costs."
 
 
 def tradeoffs(findings: Findings, arm_costs: Sequence[ArmCost]) -> tuple[Plot, ...]:

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from recorded_requests import GP3, of_computing, recorded
 from sample_rows import row, table
+from small_plan import small_plan
 
 from esrally_ebs.advice.advice import advise
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.tables import build_advice
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Bound, State
+from esrally_ebs.model import Bound, State, VolumeSpec
 
 LOOSE = Bound(percentile=90, seconds=1.0)
 
@@ -40,6 +41,24 @@ def test_types_without_a_price_in_a_region_are_left_out_and_said(predictor: Pred
     )
     with pytest.raises(PlanError, match=r"price of gp2 gb in mars: not known"):
         advise(predictor, GP3, LOOSE, region="mars")
+
+
+@pytest.mark.parametrize(
+    ("spec", "cost", "said"),
+    [
+        (VolumeSpec(name="a", type="efs", mode="elastic"), {}, True),
+        (VolumeSpec(name="a", type="efs", mode="elastic"), {"read": "1TiB"}, False),
+        (GP3, {}, False),
+    ],
+)
+def test_what_is_paid_by_use_of_todays_volume_besides_is_said(
+    predictor: Predictor, spec: VolumeSpec, cost: dict[str, str], said: bool
+) -> None:
+    """An EFS that is read from all day was there for what it stores, and kept the bound for that."""
+    advice = advise(predictor, spec, LOOSE, region="us-east-1", types=["gp3"])
+    made = replace(recorded(), plan=small_plan(race={}, cost=cost))
+    warnings = build_advice(made, advice, predictor).warnings
+    assert any("EFS Elastic asks for each GiB" in warning for warning in warnings) is said
 
 
 def test_what_must_be_known_of_a_recording_is_said_with_its_advice(predictor: Predictor) -> None:

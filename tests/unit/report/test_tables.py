@@ -81,7 +81,7 @@ def test_costs_say_what_is_paid_by_use_besides(
     other = named("other", **{"type": "efs", "iops": None, "throughput_bytes_per_s": None, **spec})
     made = built(tmp_path, rows({"gp2": 1.0, "other": 0.5}), [arm("gp2"), other], cost=cost)
     (table,) = [table for table in made.tables if table.key == "cost"]
-    assert [note for note in table.notes if note.startswith("Not in it")] == [
+    assert [note for note in table.notes if note.startswith("Not in these costs")] == [
         note for note in table.notes if said and said in note
     ]
     assert any(said in note for note in table.notes)
