@@ -369,10 +369,12 @@ def _narrowed(names: Sequence[str], index: str) -> Sequence[str]:
     """
     if "*" not in index:
         return [index] if _reaches(names, index) else []
-    narrowed = [_within(name, index) for name in names or ["_all"]]
+    names = names or ["_all"]
+    # a minus leaves out only behind a pattern; one that fits the pattern itself leaves out all of it
+    gone = [at for at, name in enumerate(names) if name[0] == "-" and fnmatchcase(index, name[1:])]
+    gone = [at for at in gone if "*" in "".join(names[:at])]
+    narrowed = [_within(name, index) for name in names[gone[-1] + 1 if gone else 0 :]]
     kept = [name for name in narrowed if any(fnmatchcase(each, index) for each in _names_of(name))]
-    if f"-{index}" in kept:
-        kept = kept[kept.index(f"-{index}") + 1 :]
     if all(name.startswith("-") for name in kept):
         return []
     return kept if len(_quoted(",".join(kept))) <= _MAX_TARGETS else [index]
