@@ -25,7 +25,7 @@ from esrally_ebs.model import Node
 from esrally_ebs.node import api
 from esrally_ebs.node.data_directory import end_upkeep
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
-from esrally_ebs.rally.schedule import before_searches, may_index
+from esrally_ebs.rally.schedule import before_tasks, may_index
 from esrally_ebs.rally.settings import use_nodes
 from esrally_ebs.units import MIB
 from esrally_ebs.workload.queries import replay
@@ -297,8 +297,8 @@ def _refusal(track: Any, task: Any) -> str:
     return ""
 
 
-def left_out(cfg: Any, track: Any) -> list[Any]:
-    """What makes the indices in a challenge of which ``--include-tasks`` names searches alone.
+def left_out(cfg: Any, track: Any, searches: Sequence[Any]) -> list[Any]:
+    """What makes the indices in a challenge of which ``--include-tasks`` names these searches alone.
 
     Made of all documents of the track, they would be others than in the whole challenge. Empty where nothing
     in it makes them.
@@ -310,7 +310,7 @@ def left_out(cfg: Any, track: Any) -> list[Any]:
     whole = loader.TrackFileReader(cfg).read(track.name, *files)
     loader.TestModeTrackProcessor(cfg).on_after_load_track(whole)
     challenge = whole.find_challenge_or_default(track.selected_challenge_or_default.name)
-    building = before_searches(challenge.schedule)
+    building = before_tasks(challenge.schedule, {task.name for element in searches for task in element})
     return building if may_index(building) else []
 
 

@@ -176,7 +176,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         if starts:
             require_requests(track, challenge.schedule)
             plan = updated(settings.plan, "race", track=track.name, challenge=challenge.name)
-            indexing = with_tasks(track, building or left_out(self.cfg, track))
+            indexing = with_tasks(track, building or left_out(self.cfg, track, searches))
             nodes = RaceNodes(
                 settings=replace(
                     load_settings(plan.node.car, plan.node.params), keeps_port=plan.design.starts > 1

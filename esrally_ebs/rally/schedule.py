@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import groupby, takewhile
 from typing import Any
@@ -77,6 +77,18 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 def before_searches(schedule: Sequence[Any]) -> list[Any]:
     """What makes the indices: all before the first element that has a search."""
     return list(takewhile(lambda element: not any(map(_is_search, element)), schedule))
+
+
+def before_tasks(schedule: Sequence[Any], names: Set[str]) -> list[Any]:
+    """What makes the indices of searches of these names: all before the first of them, but for searches.
+
+    Not what runs beside searches: that is undone before others. Tasks of which nothing tells whether they
+    search count as ``divide`` has it: as searches where they follow one.
+    """
+    before = list(takewhile(lambda element: names.isdisjoint(task.name for task in element), schedule))
+    building = before_searches(before)
+    later = [element for element in before[len(building) :] if not any(map(_is_search, element))]
+    return building + [element for element in later if not all(map(_is_untold, element))]
 
 
 def may_index(building: Iterable[Any]) -> bool:

@@ -20,7 +20,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Request, Work
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, open_loop, processor, register
-from esrally_ebs.rally.indexing import TrackIndexing, left_out, require_raceable, with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
 from esrally_ebs.rally.request_source import BLOCK, RequestSource
 from esrally_ebs.rally.runners import OnArm
 from esrally_ebs.rally.schedule import divide, expand
@@ -453,15 +453,6 @@ def test_searches_that_are_chosen_alone_have_the_index_of_their_challenge(
     assert alone.shape() == whole.shape()  # and so the one that is kept
 
 
-def test_searches_that_are_chosen_alone_get_all_documents_where_their_challenge_indexes_none(
-    tmp_path: Path,
-) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
-    cfg.add(config.Scope.benchmark, "track", "include.tasks", ["q"])
-    schedule = [{"operation": {"operation-type": "cluster-health"}}, {"operation": {"name": "q", **SEARCH}}]
-    assert left_out(cfg, written(cfg, tmp_path / "mine", schedule=schedule)) == []
-
-
 @pytest.mark.usefixtures("no_runners", "rally")
 def test_parallel_tasks_that_are_all_left_out_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -486,9 +477,8 @@ def test_parallel_tasks_that_are_all_left_out_leave_nothing(
     cfg.add(config.Scope.benchmark, "track", "exclude.tasks", ["a", "b"])  # as the refusal of them says
     loader.TaskFilterTrackProcessor(cfg).on_after_load_track(track)
     pack.on_after_load_track(track)
-    assert [[task.name for task in element] for element in sources[0].track.challenges[0].schedule] == [
-        ["bulk"]
-    ]
+    made = sources[0].track.challenges[0].schedule
+    assert [[task.name for task in element] for element in made] == [["bulk"]]
     alone = written(cfg, tmp_path / "mine", schedule=[{"parallel": {"tasks": searches[:2]}}])
     loader.TaskFilterTrackProcessor(cfg).on_after_load_track(alone)
     with pytest.raises(PlanError, match="--exclude-tasks leaves no task of it"):

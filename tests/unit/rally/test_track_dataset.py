@@ -27,7 +27,7 @@ from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import processor
-from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, left_out, with_tasks
 from esrally_ebs.rally.settings import race_settings
 
 DAY = ("morning", "evening")
@@ -231,6 +231,47 @@ def test_a_track_that_only_searches_gets_all_its_documents_indexed(tmp_path: Pat
     ]
     assert [each.name for each in loader.used_corpora(made)] == ["papers"]
     assert len(track.challenges[0].schedule) == 2  # the track itself is as it was
+
+
+def operation(name: str, kind: str = "search") -> dict[str, Any]:
+    return {"operation": {"name": name, "operation-type": kind, "body": {}, "bulk-size": 1}}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "makes"),
+    [
+        (["early"], [["create-index", "first"]]),
+        (["early", "late"], [["create-index", "first"]]),
+        # what the challenge does between the two, but nothing beside a search or that may be one
+        (["late"], [["create-index", "first"], ["second"], ["force-merge"]]),
+    ],
+)
+def test_searches_that_are_chosen_alone_have_what_their_challenge_does_before_them(
+    tmp_path: Path, chosen: list[str], makes: list[list[str]]
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "track", "include.tasks", chosen)
+    beside = [operation("middle"), operation("append", "bulk")]
+    schedule = [
+        {"parallel": {"tasks": [operation("create-index", "create-index"), operation("first", "bulk")]}},
+        *(operation("early"), operation("second", "bulk"), operation("own", "a-runner-of-the-track")),
+        *({"parallel": {"tasks": beside}}, operation("force-merge", "force-merge"), operation("late")),
+    ]
+    track = written(cfg, tmp_path / "mine", indices=[{"name": "i"}], schedule=schedule)
+    loader.TaskFilterTrackProcessor(cfg).on_after_load_track(track)
+    made = left_out(cfg, track, track.challenges[0].schedule)
+    assert [[task.name for task in element] for element in made] == makes
+
+
+def test_searches_that_are_chosen_alone_get_all_documents_where_their_challenge_indexes_none(
+    tmp_path: Path,
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "track", "include.tasks", ["q"])
+    track = written(
+        cfg, tmp_path / "mine", schedule=[operation("cluster-health", "cluster-health"), operation("q")]
+    )
+    assert left_out(cfg, track, track.challenges[0].schedule[1:]) == []
 
 
 def tasks_of(cfg: Any, tmp_path: Path, *schedule: dict[str, Any]) -> TrackIndexing:  # noqa: ANN401 - Rally's
