@@ -305,7 +305,7 @@ def left_out(cfg: Any, track: Any, searches: Sequence[Any]) -> list[Any]:
     """
     if not cfg.opts("track", "include.tasks", mandatory=False):
         return []
-    tracks = loader.track_repo(cfg)
+    tracks = loader.track_repo(cfg, fetch=False, update=False)  # as it was read first
     files = tracks.track_file(track.name), tracks.track_dir(track.name)
     whole = loader.TrackFileReader(cfg).read(track.name, *files)
     loader.TestModeTrackProcessor(cfg).on_after_load_track(whole)

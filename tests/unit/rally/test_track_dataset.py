@@ -274,6 +274,21 @@ def test_searches_that_are_chosen_alone_get_all_documents_where_their_challenge_
     assert left_out(cfg, track, track.challenges[0].schedule[1:]) == []
 
 
+def test_a_track_is_read_again_as_it_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "track", "include.tasks", ["q"])
+    track = written(cfg, tmp_path / "mine", schedule=[operation("index", "bulk"), operation("q")])
+    asked: list[dict[str, bool]] = []
+
+    def repository(cfg: Any, **how: bool) -> Any:  # noqa: ANN401 - Rally's
+        asked.append(how)
+        return loader.SimpleTrackRepository(cfg.opts("track", "track.path"))
+
+    monkeypatch.setattr(loader, "track_repo", repository)
+    assert len(left_out(cfg, track, track.challenges[0].schedule[1:])) == 1
+    assert asked == [{"fetch": False, "update": False}]
+
+
 def tasks_of(cfg: Any, tmp_path: Path, *schedule: dict[str, Any]) -> TrackIndexing:  # noqa: ANN401 - Rally's
     """A source of these tasks alone."""
     track = written(cfg, tmp_path / "mine", schedule=schedule)
