@@ -76,11 +76,15 @@ def take_piece(clone: Any, block: Block, plan: Plan) -> None:
 
 
 def lift(clone: Any, *, keeps_rate: bool) -> None:
-    """Warm up for as long as it takes, as fast as the node answers or at the rate of the track."""
+    """Warm up for as long as it takes, as fast as the node answers or at the rate of the track.
+
+    Where that is not a number, but a log's times or those of a schedule of the track's own, by these.
+    """
     clone.operation.params["cycle"] = True
-    clone.schedule = None
     if not keeps_rate:
         lift_rate(clone)
+    if not keeps_rate or clone.target_throughput is not None:
+        clone.schedule = None
 
 
 def lift_rate(clone: Any) -> None:

@@ -279,6 +279,26 @@ def test_warm_up_keeps_to_no_schedule() -> None:
     assert warm.operation.params["cycle"]
 
 
+@pytest.mark.parametrize(
+    ("made", "rate"),
+    [
+        (task("poisson", **{"target-throughput": 4}), 4),
+        (task(**{"target-interval": 4}), 0.25),
+        (task(open_loop.ARRIVALS, speed=2), None),
+        (task(), None),
+    ],
+    ids=["poisson", "interval", "log", "closed"],
+)
+def test_warm_up_beside_writes_takes_as_long_as_what_follows(
+    made: rally_track.Task, rate: float | None
+) -> None:
+    write = rally_track.Task("a", rally_track.Operation("a", "bulk", params={}))
+    elements = expand([rally_track.Parallel([made, write])], plan())
+    warm = next(each for element in elements for each in element if each.name == "q-gp2-warmup")
+    assert getattr(warm.target_throughput, "value", None) == rate
+    assert warm.schedule == (open_loop.ARRIVALS if made.schedule == open_loop.ARRIVALS else None)
+
+
 def test_cold_a_target_throughput_is_a_pace_and_no_open_loop() -> None:
     made = measured(task(**{"target-throughput": 5}), **{"cache.mode": "cold"})
     assert (made.schedule, made.target_throughput.value, made.warmup_iterations) == (None, 5, 0)
