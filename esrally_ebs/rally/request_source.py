@@ -108,7 +108,7 @@ def require_requests(track: Any, schedule: Iterable[Any]) -> None:
         if "piece" in params and len(log) <= warms:
             raise PlanError(
                 f"task {params[BLOCK].task}: each round has {len(log)} requests of the log, and {warms} are "
-                "to warm it up beside writes; set fewer rounds or warmup_iterations"
+                "to warm up after its arm is brought back; set fewer rounds or warmup_iterations"
             )
 
 
