@@ -72,7 +72,10 @@ def missing_shard(port: int) -> str:
             way = "give data and an image (ES_IMAGE) that have all of it, or a snapshot of others"
             if refused := _refused(facts):
                 why = refused
-                way = "set it to null on a node of your own and stop that again, or give a snapshot"
+                way = (
+                    "set it to null where the index is made (by a task of the track, or on a node of your "
+                    "own that you stop again), or give a snapshot"
+                )
             text = _line(f"shard {facts['shard']} of {facts['index']} is missing: {why}")
             return f"{text}; {way}"
     return ""

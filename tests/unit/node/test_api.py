@@ -108,7 +108,8 @@ def test_an_error_says_what_the_node_said(port: int, path: str, says: str) -> No
                     }
                 ],
             },
-            "shard 3 of logs is missing: index.routing.allocation.require: hot; set it to null on a node of",
+            "shard 3 of logs is missing: index.routing.allocation.require: hot; set it to null where the "
+            "index is made (by a task of the track, or on a node of your own",
         ),
         ({"primary": False, "unassigned_info": {}, "allocate_explanation": "of a replica"}, ""),
         ({"error": "unable to find any unassigned shards to explain"}, ""),
