@@ -128,7 +128,7 @@ def _hits(measured: pa.Table) -> Check | None:
 
 
 def _documents(session: Session) -> Check | None:
-    """Whether each block beside writes, where hits grow, began with the same documents on every arm."""
+    """Whether all arms had the same documents each time that they were brought back; hits may grow then."""
     counts: dict[str | None, set[float]] = {}
     for event in session.events:
         if event.kind == "brought-back" and (count := event.number("documents")) is not None:
@@ -141,10 +141,11 @@ def _documents(session: Session) -> Check | None:
         several = [name for name, of_arm in counts.items() if len(of_arm) > 1] or [*counts]
         arms = " and ".join(str(name) for name in several)
         text = (
-            f"documents differ between blocks beside writes ({listed}); see the logs of the nodes of {arms}"
+            f"documents differ between times that arms were brought back ({listed}); see the logs of the "
+            f"nodes of {arms}"
         )
         return Check(name="documents", ok=False, value=listed, text=text)
-    text = "each block beside writes began with the same documents on every arm"
+    text = "arms had the same documents each time that they were brought back"
     return Check(name="documents", ok=True, value=listed, text=text)
 
 
