@@ -53,7 +53,7 @@ class Writes:
     p50_s: float  # of a bulk request, from when it was due
     p99_s: float
     failed: int
-    profile: Profile | None  # of the volume while some of them ran
+    profile: Profile | None  # of the volume while searches were measured, as far as that was observed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def writes(session: Session) -> Mapping[tuple[str, str], Writes]:
     beside = pc.and_(pc.equal(samples["phase"], Phase.BESIDE.value), pc.greater(samples["round"], 0))
     names = ["task", "arm", "round", "started_s", "service_time_s", "latency_s", "ops", "success"]
     own = samples.select(names).filter(beside)
-    profiles = block_profiles(session.events, BESIDE)
+    profiles = block_profiles(session, BESIDE)
     searched = samples.select(["arm", "started_s", "service_time_s"]).filter(counted(samples))
     searches = {arm: _spans(searched.take(rows)) for (arm,), rows in rows_by(searched, ["arm"])}
     return {

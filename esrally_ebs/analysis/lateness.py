@@ -36,7 +36,9 @@ def check_lateness(session: Session, windows: Sequence[Window]) -> Check | None:
     searches beside writes, many I/Os may be in flight: what a limit alone decides then does not count.
     """
     beside = tasks_beside_writes(session.events)
-    requests = _of_requests(session, whole_blocks(with_counter("emulator.reads", windows), beside))
+    requests = _of_requests(
+        session, whole_blocks(with_counter("emulator.reads", windows), beside, session.samples)
+    )
     jobs = profiles_of(with_counter("emulator.reads", read_windows(session.events, FIO)[0]))
     profiles = _unlimited(requests, beside) if requests else _unlimited(jobs, {task for task, _ in jobs})
     late, noticed = {}, {}

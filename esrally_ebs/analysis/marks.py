@@ -57,7 +57,7 @@ def marked_blocks(
     """
     requests = _requests(session.samples)
     cut, causes = cut_round(session), dict[Block, list[Cause]]()
-    for block, cause in _causes(session, block_profiles(session.events), requests):
+    for block, cause in _causes(session, block_profiles(session), requests):
         if block[2] != cut:
             causes.setdefault(compared_as(block), []).append(cause)
     begins = {compared_as(block): float(spans[0, 0]) for block, spans in requests.items()}

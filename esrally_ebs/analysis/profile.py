@@ -9,8 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from esrally_ebs.model import Event, of_any
+from esrally_ebs.model import Event, Phase, of_any
+from esrally_ebs.store.session import Session
 
 KIND = "io"
 BESIDE = "beside"  # of the same form, and of writes while a search is measured
@@ -134,7 +138,7 @@ def tasks_beside_writes(events: Iterable[Event]) -> set[str]:
     return {str(task) for task in tasks if task}
 
 
-def whole_blocks(windows: Sequence[Window], tasks: Collection[str]) -> list[Window]:
+def whole_blocks(windows: Sequence[Window], tasks: Collection[str], samples: pa.Table) -> list[Window]:
     """Those of ``tasks`` as one for each block, from its first counters to its last; others as they are.
 
     What goes on between requests, as writes do, may take longer than they: the counters around one then have
@@ -144,14 +148,40 @@ def whole_blocks(windows: Sequence[Window], tasks: Collection[str]) -> list[Wind
     for window in windows:
         if window.task in tasks:
             blocks.setdefault((window.arm, window.task, window.round), []).append(window)
+    searches = _measured(samples) if blocks else {}
     whole = []
-    for block in blocks.values():
-        first, last = min(block, key=lambda one: one.start_s), max(block, key=lambda one: one.end_s)
+    for (arm, *_), of_block in blocks.items():
+        block = _without_warm_up(of_block, searches.get(arm, np.zeros((2, 0))))
+        first, last = block[0], max(block, key=lambda one: one.end_s)
         requests = sum(window.requests for window in block)
         joined = replace(first, requests=requests, end_s=last.end_s, end=last.end)
         if (grown := _grown(joined)) is not None:
             whole.append(replace(joined, grown=grown))
     return [window for window in windows if window.task not in tasks] + whole
+
+
+def _measured(samples: pa.Table) -> dict[str, npt.NDArray[np.float64]]:
+    """By arm: when each request of the rounds that is measured begins, and when it ends, in two rows."""
+    of_rounds = pc.and_(pc.equal(samples["phase"], Phase.MEASURE.value), pc.greater(samples["round"], 0))
+    own = samples.select(["arm", "started_s", "service_time_s"]).filter(of_rounds)
+    spans = {}
+    for arm in pc.unique(own["arm"].cast(pa.string())).to_pylist():
+        of_arm = own.filter(pc.equal(own["arm"], arm))
+        starts = of_arm["started_s"].to_numpy()
+        spans[arm] = np.stack([starts, starts + of_arm["service_time_s"].to_numpy()])
+    return spans
+
+
+def _without_warm_up(block: Iterable[Window], searches: npt.NDArray[np.float64]) -> list[Window]:
+    """From the last that begins before the block's first measured search on; all where it has none.
+
+    In its warm-up buckets are still full, and none of its files is in the page cache.
+    """
+    ordered = sorted(block, key=lambda window: window.start_s)
+    begins, ends = ordered[0].start_s, max(window.end_s for window in ordered)
+    starts = searches[0, (searches[1] > begins) & (searches[0] < ends)]
+    warms = [window for window in ordered if starts.size and window.start_s < starts.min()]
+    return ordered[max(0, len(warms) - 1) :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,11 +341,11 @@ def singles(windows: Iterable[Window]) -> Mapping[tuple[str, str], Sequence[Prof
     return profiles
 
 
-def block_profiles(events: Sequence[Event], kind: str = KIND) -> Profiles:
+def block_profiles(session: Session, kind: str = KIND) -> Profiles:
     """What arms did while requests ran; beside writes, and of these, whole blocks."""
-    windows = read_windows(events, kind)[0]
-    beside = tasks_beside_writes(events) if kind == KIND else {window.task for window in windows}
-    return profiles_of(whole_blocks(windows, beside))
+    windows = read_windows(session.events, kind)[0]
+    beside = tasks_beside_writes(session.events) if kind == KIND else {window.task for window in windows}
+    return profiles_of(whole_blocks(windows, beside, session.samples))
 
 
 def profiles_of(windows: Iterable[Window]) -> Profiles:

@@ -67,8 +67,8 @@ def tables(session: Session, written: Written, arms: Sequence[str]) -> Iterator[
         columns=arm_columns(arms, ("p99", "written", "held back")),
         rows=arm_rows(written, arms, _writes_cells),
         notes=(
-            "Bulk requests of the rounds, from when they were due. Written is what reached the device from "
-            f"the first to the last that was observed in each.{_restores(session)}",
+            "Bulk requests of the rounds, from when they were due. Written is what reached the device while "
+            f"searches were measured, as far as bulk requests were observed.{_restores(session)}",
         ),
     )
 

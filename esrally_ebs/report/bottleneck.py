@@ -119,7 +119,7 @@ def held_back(session: Session, profiles: Profiles, arms: Sequence[str] = ()) ->
     Arms whose waits were not counted are left out; of sessions without searches it is fio's jobs that count.
     """
     loads: dict[str, dict[str, Profile]] = {}
-    of_writes = block_profiles(session.events, BESIDE)
+    of_writes = block_profiles(session, BESIDE)
     for (task, arm), rounds in (*profiles.items(), *of_writes.items()):
         loads.setdefault(arm, {})[task] = pooled(rounds.values())
     loads = loads or _fio_loads(session)

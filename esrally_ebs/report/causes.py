@@ -84,7 +84,7 @@ def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
             expected[c.task, c.a, c.b] = value
     return Explained(
         arms=session.arm_names,
-        profiles=block_profiles(session.events),
+        profiles=block_profiles(session),
         own=own,
         singles=singles(part for part in parts if part.task not in beside),
         broken=broken,

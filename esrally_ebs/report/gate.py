@@ -101,7 +101,7 @@ def render_gate(session: Session, gate: Gate) -> str:
     marked = [(check.mark, check.text) for check in all_checks(session)]
     marked += [("warning", text) for text in _of_writes(compared, gate)]
     doubts = (f"{mark}: {text}" for mark, text in marked if mark in ("accepted", "warning"))
-    profiles = block_profiles(compared.events)
+    profiles = block_profiles(compared)
     limits = bottleneck_lines(compared, held_back(compared, profiles, (gate.a, gate.b)))
     return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, (*limits, *doubts)))) + "\n"
 

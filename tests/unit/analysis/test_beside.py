@@ -247,6 +247,29 @@ def test_the_limit_that_held_writes_back_is_named_with_the_rate_that_it_left() -
     )
 
 
+@pytest.mark.parametrize(
+    ("measured_s", "rate"),
+    [((), 43.8), ((0.01,), 43.8), ((1.5,), 43.8), ((3.0,), 10.0), ((4.0, 6.0), 10.0), ((9.0,), 10.0)],
+)
+def test_what_is_written_while_a_block_warms_up_is_no_part_of_the_rate_of_the_device(
+    measured_s: tuple[float, ...], rate: float
+) -> None:
+    """The buckets are full in its first second. What was observed before the first search begins it."""
+    written_mib = {0.0: 0.0, 2.0: 358.0, 4.0: 378.0, 6.0: 398.0, 8.0: 418.0, 9.9: 437.0}
+    event = observed("a", 0.0)
+    events = []
+    for at_s, mib in written_mib.items():
+        begin = {name: 0.0 for name in event.fields["end"]} | {"device.written_bytes": mib * 2**20}
+        end = begin | {"device.written_bytes": (mib + 1.0) * 2**20}
+        changed = {"started_s": at_s, "begin": begin, "end": end}
+        events.append(replace(event, at_s=at_s + 0.1, fields={**event.fields, **changed}))
+    searches = [row(started_s=at_s, service_time_s=0.02) for at_s in (-5.0, *measured_s, 20.0)]
+    raced = session(samples=table(written(started_s=0.0), *searches), events=tuple(events))
+    (profile,) = [of.profile for of in writes(raced).values()]
+    assert profile is not None
+    assert profile.grown["device.written_bytes"] / 2**20 / profile.seconds == pytest.approx(rate, abs=0.05)
+
+
 def test_no_reason_is_given_of_searches_beside_writes_whose_work_the_counters_have_too() -> None:
     events = [
         Event(

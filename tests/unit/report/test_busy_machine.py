@@ -112,8 +112,11 @@ def beside_writes(home: Path, *, waited_s: float, flushes: int = 0, per_io_s: fl
     """
     path = golden_session.make(home, golden_session.samples())
     folder = SessionFolder(path)
-    blocks = {(event.arm, event.fields["task"], event.fields["round"]) for event in golden_session.observed()}
-    for arm, task, round_ in blocks:
+    blocks: dict[tuple[str | None, str, int], float] = {}
+    for event in golden_session.observed():
+        key = event.arm, event.fields["task"], event.fields["round"]
+        blocks.setdefault(key, event.fields["started_s"])
+    for (arm, task, round_), begins_s in blocks.items():
         folder.event(Event(at_s=golden_session.START, kind="brought-back", arm=arm, fields={"task": task}))
         for number in range(10):
             ios, wanted_s = 1000.0 * number, 1000.0 * number * per_io_s
@@ -124,7 +127,7 @@ def beside_writes(home: Path, *, waited_s: float, flushes: int = 0, per_io_s: fl
             end = {**begin, "device.reads": ios + 10, "device.read_s": 1.5 * wanted_s + 900 * per_io_s}
             end |= {"device.writes": ios + 10 + flushes, "emulator.reads": ios + 10}
             end |= {"emulator.writes": ios + 10, "emulator.target_s.read": wanted_s + 10 * per_io_s}
-            at_s = golden_session.START + 1.0 + number
+            at_s = begins_s + 0.1 + number
             fields = {"task": task, "round": round_, "requests": 1, "started_s": at_s - 0.1}
             folder.event(Event(at_s=at_s, kind="io", arm=arm, fields={**fields, "begin": begin, "end": end}))
     return path
