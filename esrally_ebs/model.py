@@ -249,6 +249,7 @@ class Request(NamedTuple):
 
     block: Block
     number: int  # from 1, of one client
+    is_observed: bool = True  # now and then
 
 
 class TimedRequest(NamedTuple):

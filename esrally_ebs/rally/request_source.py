@@ -22,6 +22,7 @@ from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay
 
 BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
+WARM_UPS = "ebs-warm-ups"  # key of how many requests of each client come first, and are not observed
 _TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how their order is drawn
 _CHANCE = "ebs-chance"  # key of what the track's own parameter sources draw from: the same on all arms
 _INNER = "ebs-inner"  # key of type, parameter source and name that Rally knows the operation by
@@ -173,7 +174,9 @@ class RequestSource:
         block = self._turns.pop(0)
         # Rally's runners change what they are given: a search of some pages leaves in its body where it ended
         request = copy.deepcopy(self._request) if block.work is Work.SEARCH else self._request
-        return {**request, **self._details, BLOCK: Request(block=block, number=self._pairs)}
+        is_observed = self._pairs > self._params.get(WARM_UPS, 0)
+        own = Request(block=block, number=self._pairs, is_observed=is_observed)
+        return {**request, **self._details, BLOCK: own}
 
     def _next(self, source: Any) -> Any:
         if not self._is_beside:

@@ -197,6 +197,8 @@ class Search:
         return result
 
     def _observed(self) -> AbstractAsyncContextManager[object]:
+        if not self.request_.is_observed:
+            return nullcontext()
         return observed(self.runner, self.request_.block)
 
     def _require_nodes(self) -> None:

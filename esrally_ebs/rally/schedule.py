@@ -431,6 +431,8 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool, 
         if is_brought_back and measures:
             # no page of the bytes that it was brought back to is in the page cache
             clone.warmup_iterations += plan.race.warmup_iterations
+            if not is_beside:  # else its block is looked at whole
+                operation.params[request_source.WARM_UPS] = clone.warmup_iterations
     return clone
 
 

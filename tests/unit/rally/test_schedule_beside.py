@@ -11,10 +11,10 @@ from esrally import exceptions
 from scheduled import ONE, WARM, block, log_beside_writes, names, nodes, parallel, plan, task
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Phase, Work
+from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.node.kept import BroughtBack
 from esrally_ebs.rally import runners
-from esrally_ebs.rally.request_source import require_requests
+from esrally_ebs.rally.request_source import RequestSource, require_requests
 from esrally_ebs.rally.schedule import SEARCH_BESIDE, expand, round_of
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.workload.queries.replay import QUERIES
@@ -56,6 +56,28 @@ def test_a_search_without_writes_warms_up_like_those_that_have_some_and_its_hits
     alone = [each for each in made if each.name.startswith("p-") and "-r" in each.name]
     assert {(each.warmup_iterations, each.iterations) for each in alone} == {(7, 3)}
     assert all(each.operation.params["detailed-results"] for each in alone)
+
+
+def test_the_warm_up_of_a_block_is_observed_where_writes_run_beside_it_and_nowhere_else() -> None:
+    """The index is not in the page cache then; of a short block the first request alone is observed."""
+    made = [each for element in expand(MIXED, plan(**WARM)) for each in element]
+    for name, observed in (("p-gp2-r1", [False] * 7 + [True] * 3), ("q-gp2-r1", [True] * 10)):
+        (search,) = [each for each in made if each.name == name]
+        source = RequestSource(None, search.operation.params, inner=SimpleNamespace(params=dict))
+        assert [source.params()["ebs"].is_observed for _ in range(10)] == observed
+
+
+def test_a_request_that_is_not_observed_has_no_counters_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = SimpleNamespace(suffix="", preference="")
+    monkeypatch.setattr(runners.activation, "current", lambda: SimpleNamespace(arm=lambda _: arm))
+    asked: list[Block] = []
+    monkeypatch.setattr(runners, "observed", lambda _, block: asked.append(block))
+    made = [each for element in expand(MIXED, plan(**WARM)) for each in element]
+    (searched,) = [block(each) for each in made if each.name == "p-gp2-r1"]
+    for is_observed in (False, True):
+        request = Request(block=searched, number=1, is_observed=is_observed)
+        runners.Search(runners.OnArm(None), None, request, {})._observed()
+        assert asked == [searched] * is_observed
 
 
 def test_bulk_tasks_begin_and_end_with_their_search_and_have_documents_for_as_long() -> None:
