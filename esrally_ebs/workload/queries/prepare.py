@@ -43,7 +43,8 @@ _WRAPPER: Final = re.compile(r'\{\s*"wrapper"\s*:\s*\{\s*"query"\s*:\s*"([\w+/=]
 _ISO_TIME: Final = r"\d{4}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)?)?(Z|[+-]\d\d:?\d\d)?"
 _ISO_DATE: Final = re.compile(rf"{_ISO_TIME}(\|\|.*)?")
 _DATE: Final = re.compile(  # with the day, or the year, first
-    r"(?:(?:19|20)\d\d([/.-])\d\d?\1\d\d?|\d\d?([/.-])\d\d?\2(?:19|20)\d\d)(?:[T ]\d\d:\d\d(?::\d\d)?)?"
+    r"(?:(?:19|20)\d\d([/.-])\d\d?\1\d\d?|\d\d?([/.-])\d\d?\2(?:19|20)\d\d)"
+    r"(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
 )
 # Vowel signs, accents that are characters of their own, joiners: they are of the word that they stand in.
 # As ranges, since re looks for characters beyond the first 65,536 one by one.
@@ -70,10 +71,12 @@ _QUERY_REGEXP: Final = re.compile(r'"(?:[^"\\]|\\.)*"|((?:\A|(?<=[:\s(+!-]))/.+?
 _WITH_INCLUDE: Final = frozenset(("rare_terms", "significant_terms", "significant_text", "terms"))
 _NOT_HASHED: Final = re.compile(r"geo_|shape")
 _OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and aggregations
+_ISO_TIME_IN_QUERY: Final = _ISO_TIME.replace(":", r"\\?:")  # where a colon may be escaped
 _BOUNDS_IN_QUERY: Final = re.compile(
-    rf"(?<![\w-]){_ISO_TIME}(?![\w-])|{LUCENE_RANGE.pattern}|(?<=[:(\s+!-])[<>]=?[^\s()]+"
+    rf"(?<![\w-]){_ISO_TIME_IN_QUERY}(?![\w-])|{LUCENE_RANGE.pattern}|(?<=[:(\s+!-])[<>]=?[^\s()]+"
 )
-_PART_OF_BOUND: Final = re.compile(r"\d+([TeE]\d+)?Z?")  # a number, or what is between the signs of a date
+# a number, also before the sign of its exponent, or what is between the signs of a date
+_PART_OF_BOUND: Final = re.compile(r"\d+(T\d+|[eE]\d*)?Z?")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _POINT: Final = re.compile(r"-?\d+(\.\d+)?, *-?\d+(\.\d+)?")
 _FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a path to an aggregation

@@ -97,6 +97,9 @@ def test_fields_of_a_query_string_stay_and_no_word_of_a_phrase(text: str, become
         ("id:4bob AND 4111 AND", '@timestamp:["2026-01-02T10:00:00.000Z||-1h" TO *]', 'AND "4111"'),
         ("4bob", "ts:(>=2026-01-02T10:00:00Z AND <1767348000)", "4111"),
         ("078-05-1120", "ts:2026-01-02 price:[-5 TO 1.5e3] n:{1 TO 9]", "2026-1120"),
+        ("4bob", "price:[1.5e-3 TO 2E+4]", "4111"),
+        ("4bob", r"ts:2026-01-02T10\:00\:00.000Z", "4111"),
+        ("4bob", 'ts:["2026/01/02 10:00:00.000" TO "02.01.2026 11:00:00.000"]', "4111"),
     ],
 )
 def test_bounds_of_a_query_string_stay_and_nothing_beside_them(before: str, bound: str, after: str) -> None:
