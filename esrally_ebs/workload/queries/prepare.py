@@ -31,7 +31,7 @@ _REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
 # where a date may begin that means now; JSON may have < and > as \u003c and \u003e
 _MAY_BE_NOW: Final = re.compile(r"""(?:["'\[{ :=<>]|\\u00[0-9a-fA-F]{2})now\b""")
 # an index of a data stream, also as one mounts it from a snapshot
-_BACKING: Final = re.compile(r"(?:[\w-]+-)?\.ds-(.+?)(?:-\d{4}\.\d\d\.\d\d)?-\d{6,}")
+_BACKING: Final = re.compile(r"(?:\w[\w-]*-)?\.ds-(.+?)(?:-\d{4}\.\d\d\.\d\d)?-\d{6,}")
 _FIRST_DATE_US: Final = 946_684_800_000_000  # 2000-01-01; what is earlier counts from the log's begin
 DATES_FIXED: Final = "dates fixed to the time of the log"
 DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"
@@ -346,7 +346,9 @@ class Preparer:
             return reason
         if self._index is not None:
             narrowed = [_narrowed(names, index) for index in self._index.split(",")]
-            names = list(dict.fromkeys(name for kept in narrowed for name in kept))
+            # each once, where it was last: what is excluded of several patterns stands behind all of them
+            last = dict.fromkeys(name for kept in reversed(narrowed) for name in reversed(kept))
+            names = list(reversed(last))
         targets = ",".join(names)
         if len(_quoted(targets)) > _MAX_TARGETS:
             return Reason.MANY
@@ -372,14 +374,19 @@ def _narrowed(names: Sequence[str], index: str) -> Sequence[str]:
     """
     if "*" not in index:
         return [index] if _reaches(names, index) else []
-    names = names or ["_all"]
-    # a minus leaves out only behind a pattern; one that fits the pattern itself leaves out all of it
-    gone = [at for at, name in enumerate(names) if name[0] == "-" and fnmatchcase(index, name[1:])]
-    gone = [at for at in gone if "*" in "".join(names[:at])]
-    narrowed = [_within(name, index) for name in names[gone[-1] + 1 if gone else 0 :]]
-    kept = [name for name in narrowed if any(fnmatchcase(each, index) for each in _names_of(name))]
-    if all(name.startswith("-") for name in kept):
-        return []
+    kept: list[str] = []
+    has_pattern = False  # behind none, a node takes what begins with a minus for a name, which none has
+    for name in names or ["_all"]:
+        own = _within(name, index)
+        if own == f"-{index}":
+            if has_pattern:
+                kept.clear()
+        elif own.startswith("-"):
+            if any("*" in each for each in kept) and _may_overlap(own[1:], index):
+                kept.append(own)
+        elif any(fnmatchcase(each, index) for each in _names_of(own)):
+            kept.append(own)
+        has_pattern |= "*" in name
     return kept if len(_quoted(",".join(kept))) <= _MAX_TARGETS else [index]
 
 
@@ -388,6 +395,16 @@ def _within(name: str, index: str) -> str:
     sign = "-" if name.startswith("-") else ""
     is_wider = name == "_all" or fnmatchcase(index, name.removeprefix("-"))
     return f"{sign}{index}" if is_wider else name
+
+
+def _may_overlap(name: str, index: str) -> bool:
+    """Whether an index may fit a name and a pattern; two patterns are compared by how they begin and end."""
+    if "*" not in name:
+        return fnmatchcase(name, index)
+    begins = [pattern.partition("*")[0] for pattern in (name, index)]
+    ends = [pattern.rpartition("*")[2] for pattern in (name, index)]
+    (begin, longer_begin), (end, longer_end) = sorted(begins, key=len), sorted(ends, key=len)
+    return longer_begin.startswith(begin) and longer_end.endswith(end)
 
 
 def _reaches(names: Sequence[str], index: str) -> bool:

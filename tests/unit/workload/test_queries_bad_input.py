@@ -197,6 +197,25 @@ def test_a_data_stream_is_reached_by_its_indices(index: str, asked: list[str], t
     assert [row["path"] for row in requests(tmp_path / "out")] == [f"/{name}/_search" for name in asked]
 
 
+@pytest.mark.parametrize(
+    ("indices", "index", "asked"),
+    [
+        (["*", "-*-1"], "logs-*", "logs-*,-*-1"),
+        (["*", "-.*", "-*-1"], "logs-*,web-*", "logs-*,web-*,-*-1"),
+        (["*", "-logs-*", "logs*", "-l*"], "logs-*", None),
+        (["other-*", "-logs-2", "logs-1"], "logs-*", "logs-1"),  # first, "-logs-2" would be a name
+        (["*", "-partial-.ds-logs-2-000001"], "logs-2", "logs-2"),  # one index of those of the stream
+    ],
+)
+def test_what_a_search_excludes_stays_excluded(
+    indices: list[str], index: str, asked: str | None, tmp_path: Path
+) -> None:
+    lines = [query_line(MATCH_ALL, indices=names) for names in (indices, ["logs-2"])]
+    import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", Options(index=index))
+    paths = [row["path"] for row in requests(tmp_path / "out")]
+    assert paths == ([f"/{asked}/_search"] if asked else []) + ["/logs-2/_search"]
+
+
 def test_a_time_beyond_all_dates_is_counted(tmp_path: Path) -> None:
     body = {"query": {"range": {"ts": {"gte": "now-1d"}}}}
     rows = [{"at": at, "method": "POST", "path": "/i/_search", "body": body} for at in (1e9, 999_999_999_999)]

@@ -295,7 +295,7 @@ def test_an_index_of_another_cluster_is_counted_as_such(tmp_path: Path) -> None:
         (["*", "-logs-*", "logs-1*", "-logs-*"], "logs-*", None),
         (["*", "-*"], "logs-*", None),
         (["*", "-log*"], "logs-*", None),
-        (["logs-1", "-logs-*"], "logs-*", "logs-1,-logs-*"),  # no pattern before it: a name like others
+        (["logs-1", "-logs-*"], "logs-*", "logs-1"),  # no pattern before it: to a node, a name
         (["*", "-logs-1"], "logs-*", "logs-*,-logs-1"),
         (["*", "logs-1"], "logs-*", "logs-*,logs-1"),
         (["logs*"], "logs-*", "logs-*"),
