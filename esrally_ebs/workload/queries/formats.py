@@ -128,6 +128,14 @@ def _no_search(fields: Fields) -> Skipped:
 _KIND: Final = "elasticsearch.querylog.type"
 
 
+def _logged_time(fields: Fields) -> tuple[int, bool]:
+    """The log's own time of a line; the shipper's where that has renamed it, or made it no ISO time."""
+    try:
+        return parse_time(fields["timestamp"])
+    except FIELD_ERRORS:
+        return parse_time(fields["@timestamp"])
+
+
 def _query_log(fields: Fields) -> Entry:
     fields = flat(fields)
     kind = fields.get(_KIND)
@@ -173,8 +181,7 @@ def _slow_log(fields: Fields) -> Entry:
     """A line of version 7 or 8: a node that was upgraded has both in one file."""
     if fields.get("type") == "index_search_slowlog":
         phase = _phase(text_of(fields.get("component")))
-        time = fields.get("timestamp") or fields["@timestamp"]  # the latter of shippers that rename it
-        return _shard_line(fields, _SLOW_7, time, phase, text_of(fields.get("id")))
+        return _shard_line(fields, _SLOW_7, _logged_time(fields), phase, text_of(fields.get("id")))
     fields = flat(fields)
     logger = fields.get("log.logger") or fields.get("elasticsearch.component", "")  # of version 7, ingested
     if not logger.startswith(("index.search.slowlog", "i.s.s.")):
@@ -183,7 +190,7 @@ def _slow_log(fields: Fields) -> Entry:
     if _SLOW_8.message not in fields:
         fields = _before_ingest(fields)
     request = text_of(fields.get("trace.id")) or text_of(fields.get(_SLOW_8.id))
-    return _shard_line(fields, _SLOW_8, fields["@timestamp"], _phase(logger), request)
+    return _shard_line(fields, _SLOW_8, parse_time(fields["@timestamp"]), _phase(logger), request)
 
 
 def _before_ingest(fields: Fields) -> Fields:
@@ -202,12 +209,12 @@ def _phase(logger: str) -> str:
     return "fetch" if _FETCH.match(logger) else "query"
 
 
-def _shard_line(fields: Fields, names: _SlowLog, time: str, phase: str, request: str) -> Entry:
+def _shard_line(fields: Fields, names: _SlowLog, ended: tuple[int, bool], phase: str, request: str) -> Entry:
     """A line of a shard slow log; its time is when the phase ended on the shard."""
     shard = fields[names.message]
     index = shard[1 : shard.index("]")]
     took_ms = took_ms_of(fields.get(names.took), fields.get(names.took_millis))
-    end_us, zoned = parse_time(time)
+    end_us, zoned = ended
     return LoggedSearch(
         at_us=end_us - round((took_ms or 0.0) * 1000),
         targets=index,
@@ -244,7 +251,7 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
         refused = action in ("authentication_failed", "anonymous_access_denied", "run_as_denied")
         return (Skipped(Reason.FAILED) if refused else _no_search(fields),)
     body = fields.get("request.body", fields.get("http.request.body.content"))
-    at_us, zoned = parse_time(fields.get("timestamp") or fields["@timestamp"])  # the latter a shipper's
+    at_us, zoned = _logged_time(fields)
     opaque_id = fields.get("opaque_id") or fields.get("elasticsearch.audit.opaque_id")
     client = client_of(opaque_id or fields.get("user.name"))
     method = fields.get("request.method") or fields["http.request.method"]
@@ -275,7 +282,7 @@ def _request_slow_log(fields: Fields) -> Entry:
 
 def _request_line(fields: Fields) -> Entry:
     took_ms = took_ms_of(fields.get("took"), fields.get("took_millis"))
-    end_us, zoned = parse_time(fields.get("timestamp") or fields["@timestamp"])
+    end_us, zoned = _logged_time(fields)
     indices = fields.get("indices")  # from version 3.6 on: "[a, b]", in plain text "a, b"
     if isinstance(indices, str):
         indices = None if indices == "null" else indices.strip("[]").replace(" ", "").split(",")

@@ -22,6 +22,20 @@ def test_a_line_of_an_audit_log_came_when_it_says_and_not_when_it_was_shipped(tm
     assert requests(tmp_path / "shipped-out") == requests(tmp_path / "plain-out")
 
 
+@pytest.mark.parametrize("name", ["es-audit.log", "es-slow-log-7.log", "opensearch-slow-log.log"])
+@pytest.mark.parametrize("other", ["02/Jan/2026:10:00:00 +0000", 1767348000, None, ""])
+def test_the_time_of_a_shipper_counts_where_the_other_is_none(
+    name: str, other: object, tmp_path: Path
+) -> None:
+    plain = (GOLDEN_LOGS / name).read_text()
+    renamed = plain.replace('"timestamp"', f'"timestamp": {json.dumps(other)}, "@timestamp"')
+    for kind, text in (("plain", plain), ("renamed", renamed)):
+        (tmp_path / kind).write_text(text)
+        import_logs([tmp_path / kind], tmp_path / f"{kind}-out")
+    assert renamed != plain
+    assert requests(tmp_path / "renamed-out") == requests(tmp_path / "plain-out")
+
+
 @pytest.mark.parametrize("parse", [client_of, number_of, lambda text: took_ms_of(text, 1)])
 def test_long_texts_are_not_kept(parse: Callable[[str], object]) -> None:
     """A log may hold thousands of 16 MiB each; those that were met last were kept to look them up."""
