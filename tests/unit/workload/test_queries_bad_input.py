@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from query_logs import query_line, requests, write
+from query_logs import query_line, write
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import FormatError, PlanError
@@ -179,41 +179,6 @@ def test_a_log_without_names_of_indices_asks_for_one(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="say it with --index NAME"):
         import_logs([log], tmp_path / "out")
     assert import_logs([log], tmp_path / "out", Options(index="logs")).requests == 1
-
-
-@pytest.mark.parametrize(
-    ("index", "asked"),
-    [
-        ("logs-app", ["logs-app"] * 2),
-        ("logs-*", [".ds-logs-app-2026.01.02-000001", "partial-.ds-logs-app-000002"]),
-        ("logs-a*,web", [".ds-logs-app-2026.01.02-000001", "partial-.ds-logs-app-000002", "web"]),
-        (".ds-logs-*", [".ds-logs-app-2026.01.02-000001"]),
-    ],
-)
-def test_a_data_stream_is_reached_by_its_indices(index: str, asked: list[str], tmp_path: Path) -> None:
-    indices = (".ds-logs-app-2026.01.02-000001", "partial-.ds-logs-app-000002", "web", "-.ds-logs-app-000001")
-    lines = [query_line(MATCH_ALL, indices=[name]) for name in indices]
-    import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", Options(index=index))
-    assert [row["path"] for row in requests(tmp_path / "out")] == [f"/{name}/_search" for name in asked]
-
-
-@pytest.mark.parametrize(
-    ("indices", "index", "asked"),
-    [
-        (["*", "-*-1"], "logs-*", "logs-*,-*-1"),
-        (["*", "-.*", "-*-1"], "logs-*,web-*", "logs-*,web-*,-*-1"),
-        (["*", "-logs-*", "logs*", "-l*"], "logs-*", None),
-        (["other-*", "-logs-2", "logs-1"], "logs-*", "logs-1"),  # first, "-logs-2" would be a name
-        (["*", "-partial-.ds-logs-2-000001"], "logs-2", "logs-2"),  # one index of those of the stream
-    ],
-)
-def test_what_a_search_excludes_stays_excluded(
-    indices: list[str], index: str, asked: str | None, tmp_path: Path
-) -> None:
-    lines = [query_line(MATCH_ALL, indices=names) for names in (indices, ["logs-2"])]
-    import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", Options(index=index))
-    paths = [row["path"] for row in requests(tmp_path / "out")]
-    assert paths == ([f"/{asked}/_search"] if asked else []) + ["/logs-2/_search"]
 
 
 def test_a_time_beyond_all_dates_is_counted(tmp_path: Path) -> None:
