@@ -240,7 +240,7 @@ _SHARD_PLAIN: Final = re.compile(
 
 def _plain_shard_line(fields: Fields) -> Entry:
     phase = _phase(fields["logger"])
-    return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, text_of(fields["id"]))
+    return _shard_line(fields, _SLOW_7, _logged_time(fields), phase, text_of(fields["id"]))
 
 
 def _audit_log(fields: Fields) -> Iterable[Entry]:
