@@ -14,7 +14,7 @@ from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import State
 from esrally_ebs.report.bottleneck import NAMES
-from esrally_ebs.report.costs import by_use
+from esrally_ebs.report.costs import OF_INSTANCE, by_use
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
@@ -140,7 +140,7 @@ def price_warnings(
             f" name a file that has them in {PRICES_VARIABLE}, see docs/studies.md."
         )
     if any(one.spec.type == "instance-store" for one in options):
-        yield "An instance store is in the price of its instance, and its data end when that stops."
+        yield OF_INSTANCE
     parts = dict.fromkeys(part for one in options if one.price for part in one.price.unverified)
     if parts:
         yield f"Prices in {region} that were not verified against AWS's price list: {', '.join(parts)}."

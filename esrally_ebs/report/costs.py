@@ -14,6 +14,7 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.model import NOTHING, Cell, Curve, Plot, Row, Table, milliseconds, quantity, titled
 from esrally_ebs.store.session import Session
 
+OF_INSTANCE = "An instance store is in the price of its instance, and its data end when that stops."
 _REGION = "us-east-1"  # where the plan names none: AWS's own examples are priced there
 _TITLES = (
     "a month",
@@ -117,7 +118,7 @@ def _notes(session: Session, arm_costs: Sequence[ArmCost], *, has_times: bool) -
     if session.emulated:
         notes.append("An emulated arm is priced as the volume that it emulates.")
     if any(arm.spec.type == "instance-store" for arm in session.arms):
-        notes.append("An instance store is in the price of its instance, and its data end when that stops.")
+        notes.append(OF_INSTANCE)
     notes += by_use([arm.spec for arm in session.arms], session)
     if has_times:
         notes.append("The middle is the geometric mean of the tasks' 99th percentiles.")
