@@ -39,8 +39,7 @@ def check_lateness(session: Session, windows: Sequence[Window]) -> Check | None:
     requests = _of_requests(
         session, whole_blocks(with_counter("emulator.reads", windows), beside, session.samples)
     )
-    jobs = profiles_of(with_counter("emulator.reads", read_windows(session.events, FIO)[0]))
-    profiles = _unlimited(requests, beside) if requests else _unlimited(jobs, {task for task, _ in jobs})
+    profiles = _unlimited(requests, beside) if requests else _unlimited_jobs(session)
     late, noticed = {}, {}
     for arm, profile in arm_profiles(profiles, session.arm_names):
         if (share := profile.late) is not None:
@@ -83,6 +82,11 @@ def _of_requests(session: Session, windows: Sequence[Window]) -> Profiles:
         for (task, arm), by_round in profiles.items()
         if arm in steps
     }
+
+
+def _unlimited_jobs(session: Session) -> Profiles:
+    jobs = profiles_of(with_counter("emulator.reads", read_windows(session.events, FIO)[0]))
+    return _unlimited(jobs, {task for task, _ in jobs})
 
 
 def _unlimited(profiles: Profiles, tasks: Collection[str]) -> Profiles:

@@ -133,7 +133,7 @@ def with_counter(counter: str, windows: Sequence[Window]) -> Sequence[Window]:
 
 
 def tasks_beside_writes(events: Iterable[Event]) -> set[str]:
-    """The searches that writes run beside: their arms get the dataset's files again before each block."""
+    """The searches that writes run beside: events of bringing arms back name these alone."""
     tasks = (event.fields.get("task") for event in events if event.kind == "brought-back")
     return {str(task) for task in tasks if task}
 

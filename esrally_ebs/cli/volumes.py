@@ -170,7 +170,8 @@ def _print_mounts(identities: Sequence[Identity]) -> None:
 def _print_volumes(volumes: Sequence[Volume]) -> None:
     rows = new_table("arm", "type", "kind", "size", "device", "mount")
     for volume in volumes:
-        spec = volume.spec
-        size = f"{spec.stripes} x " * (spec.stripes > 1) + format_bytes(spec.size_bytes)
+        spec, size = volume.spec, format_bytes(volume.spec.size_bytes)
+        if spec.stripes > 1:
+            size = f"{spec.stripes} x {size}"
         rows.add_row(spec.name, spec.type, volume.kind, size, volume.device or "", str(volume.mount))
     console().print(rows)
