@@ -103,7 +103,6 @@ class Work(StrEnum):
 
     FIO = "fio"
     BRING_BACK = "bring-back"  # not measured: the arm gets the same bytes again
-    UNDO = "undo"  # the same, before a search that no writes run beside: undoes those of earlier blocks
     START = "start"  # not measured: all nodes are started anew
     INDEXING = "indexing"
     SEARCH = "search"
@@ -242,6 +241,7 @@ class Block:
     round: int  # from 1; 0 = before the first round. Of fio: 0 at the session's start, from 1 at its end
     phase: Phase = Phase.MEASURE
     start: int = 1  # of the nodes, counted from 1
+    writes: tuple[str, ...] = ()  # of BRING_BACK: the tasks that write beside the search that follows
 
 
 class Request(NamedTuple):

@@ -133,9 +133,10 @@ def with_counter(counter: str, windows: Sequence[Window]) -> Sequence[Window]:
 
 
 def tasks_beside_writes(events: Iterable[Event]) -> set[str]:
-    """The searches that writes run beside: events of bringing arms back name these alone."""
-    tasks = (event.fields.get("task") for event in events if event.kind == "brought-back")
-    return {str(task) for task in tasks if task}
+    """The searches that writes run beside, as the events of bringing arms back before them say."""
+    brought_back = (event.fields for event in events if event.kind == "brought-back")
+    # an older session's event does not name the writes, and has a task only where there were any
+    return {str(fields["task"]) for fields in brought_back if fields.get("writes", fields.get("task"))}
 
 
 def whole_blocks(windows: Sequence[Window], tasks: Collection[str], samples: pa.Table) -> list[Window]:

@@ -370,9 +370,8 @@ def _fio_baseline(context: Context, arm: Arm, block: Block) -> None:
 
 def _bring_back(context: Context, arm: Arm, block: Block) -> None:
     facts = asdict(root_steps(context).bring_back(arm.volume.spec.name))
-    # reports take a task that stands here for one with writes beside it
-    task = {"task": block.task} if block.work is Work.BRING_BACK else {}
-    SessionFolder(context.folder).note("brought-back", arm=arm.name, **task, round=block.round, **facts)
+    facts |= {"task": block.task, "round": block.round, "writes": block.writes}
+    SessionFolder(context.folder).note("brought-back", arm=arm.name, **facts)
 
 
 def _start_nodes(context: Context, arm: Arm, block: Block) -> None:
@@ -447,5 +446,4 @@ _BETWEEN: dict[Work, Callable[[Context, Arm, Block], None]] = {
     Work.FIO: _fio_baseline,
     Work.START: _start_nodes,
     Work.BRING_BACK: _bring_back,
-    Work.UNDO: _bring_back,
 }

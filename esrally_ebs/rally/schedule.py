@@ -243,7 +243,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     elements: list[Any] = []
     for group in together:
         work, task = group[0].work, tasks.get(group[0].task)
-        if work in (Work.FIO, Work.BRING_BACK, Work.UNDO, Work.START):
+        if work in (Work.FIO, Work.BRING_BACK, Work.START):
             elements.append(_between_requests(group[0]))
         elif group[0].phase is Phase.BESIDE:
             elements[-1] = _beside(elements[-1], _write(group[0], task, plan))

@@ -195,7 +195,7 @@ def with_writes(measured: Iterable[Block], beside: Mapping[str, Iterable[str]]) 
     for block in measured:
         writes = beside.get(block.task, ()) if block.work is Work.SEARCH else ()
         if beside and block.work is Work.SEARCH:
-            yield replace(block, work=Work.BRING_BACK if writes else Work.UNDO)
+            yield replace(block, work=Work.BRING_BACK, writes=tuple(writes))
         yield block
         yield from (replace(block, work=Work.INDEXING, task=write, phase=Phase.BESIDE) for write in writes)
 

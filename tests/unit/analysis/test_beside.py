@@ -286,10 +286,12 @@ def test_no_reason_is_given_of_searches_beside_writes_whose_work_the_counters_ha
     ]  # fmt: skip
     (reason,) = report.build(session(1.5, events=tuple(events))).reasons
     assert reason.startswith("a query uses 50.00 ms more of the node's processors on b")
-    brought_back = Event(at_s=1.0, kind="brought-back", arm="a", fields={"task": "t"})
+    brought_back = Event(at_s=1.0, kind="brought-back", arm="a", fields={"task": "t"})  # of an older session
     assert report.build(session(1.5, events=(brought_back, *events))).reasons == ()
-    undone = replace(brought_back, fields={})  # before a search without writes
-    assert report.build(session(1.5, events=(undone, *events))).reasons == (reason,)
+    named = replace(brought_back, fields={"task": "t", "writes": ["w"]})
+    assert report.build(session(1.5, events=(named, *events))).reasons == ()
+    without = replace(brought_back, fields={"task": "t", "writes": []})
+    assert report.build(session(1.5, events=(without, *events))).reasons == (reason,)
 
 
 def test_a_session_without_writes_beside_searches_has_no_such_table() -> None:

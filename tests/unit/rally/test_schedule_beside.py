@@ -10,6 +10,7 @@ import pytest
 from esrally import exceptions
 from scheduled import ONE, WARM, block, log_beside_writes, names, nodes, parallel, plan, task
 
+from esrally_ebs.analysis.profile import tasks_beside_writes
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.node.kept import BroughtBack
@@ -40,14 +41,14 @@ def test_searches_of_an_element_take_turns_and_each_has_all_of_its_bulk_tasks_be
 
 def test_an_arm_is_brought_back_before_each_search_where_any_has_writes() -> None:
     made = expand(MIXED, plan(**WARM))
-    kinds = set()
+    writes = set()
     for before, after in pairwise(made):
         searched = block(next(iter(after)))
         if searched.work is Work.SEARCH:
-            work = Work.BRING_BACK if after.nested else Work.UNDO
-            assert block(next(iter(before))) == replace(searched, work=work)
-            kinds.add((searched.task, work))
-    assert kinds == {("q", Work.BRING_BACK), ("p", Work.UNDO)}
+            brought_back = block(next(iter(before)))
+            assert brought_back == replace(searched, work=Work.BRING_BACK, writes=brought_back.writes)
+            writes.add((searched.task, brought_back.writes))
+    assert writes == {("q", ("a-beside-q",)), ("p", ())}
     assert not any("bring-back" in each.name for each in expand([task("p")], plan(**WARM)))
 
 
@@ -176,7 +177,7 @@ def test_a_log_with_too_few_requests_is_refused(requests: int | None, says: str,
         require_requests(track, log_beside_writes())
 
 
-def test_what_is_undone_before_a_search_without_writes_is_not_recorded_as_that_searchs(
+def test_an_arm_that_is_brought_back_says_what_writes_beside_the_search_that_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = BroughtBack(seconds=1.0, files=1, bytes=1, documents=12, resident=0.0)
@@ -188,5 +189,6 @@ def test_what_is_undone_before_a_search_without_writes_is_not_recorded_as_that_s
     for each in [each for each in made if "bring-back" in each.name][:3:2]:
         runners._BETWEEN[block(each).work](context, arm, block(each))
     events = SessionFolder(tmp_path).events()
-    assert [event.fields.get("task") for event in events] == [None, "q"]
+    assert [event.fields["writes"] for event in events] == [[], ["a-beside-q"]]
+    assert tasks_beside_writes(events) == {"q"}
     assert {event.number("documents") for event in events} == {12}
