@@ -109,11 +109,11 @@ def limit_name(counter: str) -> str:
     return of_any(counter.replace("_", "-")).removeprefix("volume-")
 
 
-# By arm a sentence for each thing that held it back; none where no limit did.
-HeldBack = Mapping[str, tuple[str, ...]]
+# By arm a sentence for each limit that held it back, by its name; empty where none did.
+HeldBack = Mapping[str, Mapping[str, str]]
 
 
-def held_back(session: Session, profiles: Profiles, arms: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+def held_back(session: Session, profiles: Profiles, arms: Sequence[str] = ()) -> dict[str, dict[str, str]]:
     """What limit held each arm back; see HeldBack.
 
     Arms whose waits were not counted are left out; of sessions without searches it is fio's jobs that count.
@@ -123,7 +123,7 @@ def held_back(session: Session, profiles: Profiles, arms: Sequence[str] = ()) ->
     for (task, arm), rounds in (*profiles.items(), *of_writes.items()):
         loads.setdefault(arm, {})[task] = pooled(rounds.values())
     loads = loads or _fio_loads(session)
-    names, sentences = arm_names(session), dict[str, tuple[str, ...]]()
+    names, sentences = arm_names(session), dict[str, dict[str, str]]()
     for spec in (volume.spec for volume in session.arms if volume.spec.name in (arms or names)):
         counted = {item: _shares(load) for item, load in loads.get(spec.name, {}).items()}
         waiting = {
@@ -132,10 +132,10 @@ def held_back(session: Session, profiles: Profiles, arms: Sequence[str] = ()) ->
             if max(shares.values(), default=0.0) >= MIN_WAITING
         }
         if waiting:
-            sentence = _sentence(session, spec, loads[spec.name], waiting)
-            sentences[spec.name] = (f"{names[spec.name]} {sentence}.",)
+            limit, text = _main_limit(session, spec, loads[spec.name], waiting)
+            sentences[spec.name] = {limit: f"{names[spec.name]} {text}."}
         elif any(counted.values()):
-            sentences[spec.name] = ()
+            sentences[spec.name] = {}
     return sentences
 
 
@@ -143,7 +143,7 @@ def bottleneck_lines(session: Session, sentences: HeldBack) -> tuple[str, ...]:
     """These sentences, and one for the arms that no limit held back."""
     names = arm_names(session)
     free = [names[arm] for arm, of_arm in sentences.items() if not of_arm]
-    lines = [sentence for of_arm in sentences.values() for sentence in of_arm]
+    lines = [sentence for of_arm in sentences.values() for sentence in of_arm.values()]
     return (*lines, *([f"No limit held back {', '.join(free)}."] if free else ()))
 
 
@@ -154,12 +154,13 @@ def _shares(load: Profile) -> dict[str, float]:
     return shares
 
 
-def _sentence(
+def _main_limit(
     session: Session,
     spec: VolumeSpec,
     loads: Mapping[str, Profile],
     held_back: Mapping[str, Mapping[str, float]],
-) -> str:
+) -> tuple[str, str]:
+    """The limit of most waits of all tasks together, and what is said of it."""
     sums: dict[str, float] = {}
     for shares in held_back.values():
         for name, share in shares.items():
@@ -174,7 +175,7 @@ def _sentence(
     step = _priced_step(session, spec, limit, share, load, _busiest(loads.values())) if load.waited_s else ""
     step = step or step_of(spec, limit)
     text = f"is held back by {NAMES.get(limit, limit)} ({share:.0%} of its {of}{where})"
-    return f"{text}; {step}" if step else text
+    return limit, f"{text}; {step}" if step else text
 
 
 def _busiest(loads: Iterable[Profile]) -> tuple[float, float]:

@@ -129,10 +129,11 @@ class Knees:
         sentences = held_back(self._session, near) if near else {}
         for arm, name in arm_names(self._session).items():
             own = [p for (_, of), by_round in near.items() if of == arm for p in by_round.values()]
-            text = self._processors(arm, pooled(own)) if own else ""
-            text = text or ("" if sentences.get(arm) else self._clients(arm))
+            what, text = "processors", self._processors(arm, pooled(own)) if own else ""
+            if not (text or sentences.get(arm)):
+                what, text = "clients", self._clients(arm)
             if text:
-                sentences[arm] = (*sentences.get(arm, ()), f"{name} is held back by {text}.")
+                sentences.setdefault(arm, {})[what] = f"{name} is held back by {text}."
         return sentences
 
     def _processors(self, arm: str, profile: Profile) -> str:

@@ -7,7 +7,7 @@ from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, State, VolumeSpec
-from esrally_ebs.report.bottleneck import NAMES, HeldBack, limit_name, step_of
+from esrally_ebs.report.bottleneck import HeldBack, limit_name, step_of
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.report.head import contrary, ranking, without_verdict
@@ -169,8 +169,7 @@ def _slower_step(
     for reason in own:
         limit = limit_name(reason.limit)
         step = step_of(spec, limit)
-        # Limits names one limit, of all tasks together
-        is_said = any(f"by {NAMES.get(limit, limit)} (" in sentence for sentence in held_back.get(b, ()))
+        is_said = limit in held_back.get(b, ())  # one is named, of all tasks together
         if step:
             if step != f"raise {limit}":
                 return f"for {b}{' as Limits says' if is_said else ''}: {step}; or keep {a}"
@@ -178,7 +177,7 @@ def _slower_step(
                 return f"{step} of {b} as Limits says, or keep {a}"
             return f"{step} of {b}{_now(spec, limit)}, which held it back, or keep {a}"
     save = f", unless {abs(more):,.2f} USD a month less are worth it" if more is not None and more < 0 else ""
-    known = held_back.get(b) == () and {reason.kind for reason in own} == {"reads"}
+    known = held_back.get(b) == {} and {reason.kind for reason in own} == {"reads"}
     useless = "; no limit held it back, so more IOPS or throughput would not help" if known else ""
     return f"keep {a}{save}{useless}"
 

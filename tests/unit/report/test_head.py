@@ -284,12 +284,12 @@ BIG_READS = (("q",), (Explanation(kind="reads", slower="big (emulated)", faster=
 @pytest.mark.parametrize(
     ("shared", "held_back", "is_useless"),
     [
-        (GP3_READS, {"gp3": ()}, True),
-        (GP3_READS, {"gp2": (), "gp3": ()}, True),
-        (GP3_READS, {"gp2": ()}, False),  # waits of this one were not counted
+        (GP3_READS, {"gp3": {}}, True),
+        (GP3_READS, {"gp2": {}, "gp3": {}}, True),
+        (GP3_READS, {"gp2": {}}, False),  # waits of this one were not counted
         (GP3_READS, {}, False),
         (BIG_READS, {}, False),  # another arm's reason says nothing of this one
-        (GP3_READS, {"gp3": ("gp3 is held back by volume throughput (40% of its I/O time).",)}, False),
+        (GP3_READS, {"gp3": {"throughput": "gp3 is held back by it."}}, False),
     ],
 )
 def test_more_iops_are_useless_only_where_reads_alone_explain_the_arm(
@@ -312,7 +312,7 @@ def test_the_next_step_is_of_limits_only_where_these_name_its_limit(
     tmp_path: Path, limit: str, step: str
 ) -> None:
     """It was to raise iops 'as Limits says', which said to raise throughput."""
-    said = {"gp3": ("gp3 (emulated) is held back by volume throughput (40% of its I/O time on q).",)}
+    said = {"gp3": {"throughput": "gp3 (emulated) is held back by volume throughput."}}
     reason = Explanation(kind="waited", slower="gp3 (emulated)", faster="gp2 (emulated)", limit=limit)
     session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": 1.2})))
     made = next_step(session, find(session), (), [(("q", "r"), (reason, reason))], (), said)
