@@ -88,7 +88,7 @@ class Advice:
     today: Option  # the recorded volume, which may have no price
     options: tuple[Option, ...]
     best: Option | None  # the cheapest that keeps the bound
-    doubtful: Option | None  # the cheapest that may keep it, if it is cheaper than ``best``
+    doubtful: Option | None  # the cheapest that may keep it, if it is cheaper than all that are known to
     region: str  # whose prices count
     unpriced: tuple[str, ...]  # types of which settings, or today's, were left out, without a price there
     load: Load | None  # None: requests one after the other, as they were recorded
@@ -96,8 +96,7 @@ class Advice:
     @property
     def suffices(self) -> bool:
         """Whether a setting keeps the bound, or today's volume does without burst credits."""
-        lives_on_credits = self.recorded.credits > 0 and model_for(self.recorded).bursts
-        return self.best is not None or (self.today.keeps and not lives_on_credits)
+        return self.best is not None or (self.today.keeps and not _lives_on_credits(self.recorded))
 
     @property
     def front(self) -> tuple[Option, ...]:
@@ -177,6 +176,10 @@ def _preference(spec: VolumeSpec, usd: float, seconds: float) -> tuple[float, ..
     """Sorts by cents, by seconds to three digits, then newer types, then wider limits first."""
     wider = -spec.size_bytes, -(spec.iops or 0), -(spec.throughput_bytes_per_s or 0)
     return round(usd, 2), float(f"{seconds:.3g}"), _NEWEST.index(spec.type), *wider
+
+
+def _lives_on_credits(today: VolumeSpec) -> bool:
+    return today.credits > 0 and model_for(today).bursts
 
 
 def _written_out(today: VolumeSpec) -> VolumeSpec:
@@ -296,17 +299,19 @@ def advise(
     best = _cheapest(options, today, types, price_of, option_of)
     if best is not None and best not in options:
         insort(options, best, key=rank)
-    doubtful = next((o for o in options if o.may_keep and (best is None or o.usd < best.usd)), None)
     price = cost.of_arms([today], region, usage={today.name: used}, prices=prices)[0].price
     check = predictor.check if predictor.load is None else predictor.predict(predictor.check.spec)
-    check = replace(check, spec=today)
+    own = Option(price=price, prediction=replace(check, spec=today), bound=bound)
+    keeping = [best] if best else []
+    keeping += [own] if own.keeps and not _lives_on_credits(today) else []
+    usd = min((option.usd for option in keeping), default=math.inf)
     return Advice(
         bound=bound,
         recorded=today,
-        today=Option(price=price, prediction=check, bound=bound),
+        today=own,
         options=tuple(options),
         best=best,
-        doubtful=doubtful,
+        doubtful=next((option for option in options if option.may_keep and option.usd < usd), None),
         region=region,
         unpriced=unpriced if price else tuple(dict.fromkeys((*unpriced, today.type))),
         load=predictor.load,

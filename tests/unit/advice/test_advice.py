@@ -69,6 +69,25 @@ def test_todays_volume_suffices_unless_it_lives_on_burst_credits(
         assert replace(alone, recorded=volume).suffices is suffices
 
 
+def test_a_setting_in_doubt_is_to_be_measured_only_where_it_is_cheaper_than_todays_that_keeps_the_bound(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code asked for a race of a dearer volume, where today's was said to keep the bound."""
+    predict = predictor.predict
+
+    def in_doubt(spec: VolumeSpec) -> Prediction:
+        made = predict(spec)
+        return replace(made, whole=tuple(replace(one, low=0.0, high=99.0) for one in made.whole))
+
+    monkeypatch.setattr(predictor, "predict", in_doubt)
+    bound = Bound(percentile=90, seconds=10.0)
+    dearer = advise(predictor, GP3, bound, region="us-east-1", types=["io2"])
+    assert (dearer.best, dearer.doubtful, dearer.suffices) == (None, None, True)
+    cheaper = advise(predictor, GP3, bound, region="us-east-1", types=["st1"])
+    assert cheaper.doubtful is not None
+    assert cheaper.doubtful.usd < cheaper.today.usd
+
+
 def test_what_is_bought_today_is_looked_at_too() -> None:
     """The cheapest that keeps a bound may be today's: only round figures were looked at."""
     looked_at = {(one.iops, one.throughput_bytes_per_s) for one in settings(replace(GP3, iops=3500), ["gp3"])}
