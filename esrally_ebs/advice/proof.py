@@ -60,13 +60,9 @@ def plan_text(advice: Advice, session: Session) -> str:
         ("[cost]", {"region": region, "prices": prices, "read": cost.read, "written": cost.written})
     )
     tables.append(("[cache]", plan.cache.model_dump()))
-    design: dict[str, object] = {
-        "rounds": plan.design.most_rounds,
-        "nodes": plan.design.nodes,
-        "reference": arms[0].name,
-        "margin": plan.design.margin,
-        "confidence": plan.design.confidence,
-    }
+    design: dict[str, object] = {"rounds": plan.design.most_rounds, "reference": arms[0].name}
+    names = ("nodes", "order", "seed", "margin", "confidence")
+    design |= {name: getattr(plan.design, name) for name in names}
     lines = [f"# Races what was advised for session {session.id} to keep {advice.bound}."]
     for head, keys in [*tables, ("[design]", design)]:
         lines += ["", head] if head else []

@@ -63,12 +63,13 @@ def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None
     keys: dict[str, object] = {"dataset.data": "/data", "dataset.indices": "i,j", "cache.max_resident": 0.2}
     keys |= {"accept": ["lateness"]}
     keys |= {"node.car": ["4gheap"], "node.params.x": 'a"b'}
-    keys |= {"design.margin": 0.02, "design.confidence": 0.99}
+    keys |= {"design.margin": 0.02, "design.confidence": 0.99, "design.seed": 7, "design.order": "fixed"}
     made = replace(made, plan=parse_plan(plan_text(advised := advise_first(predictor), made), "p", keys))
     plan = parse_plan(plan_text(advised, made), "prove")
     assert (plan.node, plan.dataset) == (made.plan.node, made.plan.dataset)
     assert (plan.cache, plan.accept) == (made.plan.cache, ("lateness",))
     assert (plan.design.margin, plan.design.confidence) == (0.02, 0.99)  # verdicts were of 5 % and 95 %
+    assert (plan.design.seed, plan.design.order) == (7, "fixed")
 
 
 def test_the_race_is_priced_in_the_region_of_the_advice(predictor: Predictor) -> None:
