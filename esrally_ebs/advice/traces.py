@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.advice.usage import device_of
 from esrally_ebs.errors import FormatError
 from esrally_ebs.store.encoding import MAX_IO_BYTES, TRACE
 
@@ -99,13 +100,8 @@ def parse_trace(text: str, source: str, device: str | None = None, *, began_s: f
             f"{source}: {recordings} recordings, as fio adds to a file that is there; give one of them"
         )
     ios = list(_ios(text))
-    devices = list(dict.fromkeys(io.device for io in ios))
-    if device is None and len(devices) > 1:
-        named = ", ".join(devices[:10])
-        raise FormatError(f"{source}: of {len(devices)} devices; name one with --device: {named}")
-    if device is not None and devices and device not in devices:
-        raise FormatError(f"{source}: nothing of device {device}; it has {', '.join(devices[:10])}")
-    own = [io for io in ios if device in (None, io.device)]
+    device = device_of((io.device for io in ios), device, source)
+    own = [io for io in ios if io.device == device]
     constants = {"arm": "", "path_s": 0.0}
     columns = {
         field.name: pa.array([getattr(io, field.name, constants.get(field.name)) for io in own], field.type)

@@ -91,17 +91,28 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     return _amounts(_without_gaps(made), source)
 
 
+def device_of(devices: Iterable[str], wanted: str | None, source: str) -> str | None:
+    """The device that is wanted, or the only one, as the log calls it: with or without ``/dev/``.
+
+    None where the log has no device. Raises FormatError, naming ``source``, for one that is not in it, and
+    for several of which none is wanted.
+    """
+    names = {device.removeprefix("/dev/"): device for device in devices}
+    if wanted is None and len(names) > 1:
+        listed = ", ".join(names.values())
+        raise FormatError(f"{source}: of {len(names)} devices; name one with --device: {listed}")
+    name = next(iter(names), "") if wanted is None else wanted.removeprefix("/dev/")
+    if names and name not in names:
+        raise FormatError(f"{source}: nothing of device {wanted}; it has {', '.join(names.values())}")
+    return names.get(name)
+
+
 def _of_device(
     rows: Sequence[Row], device: str | None, source: str
 ) -> list[tuple[float, float, dict[str, float]]]:
     """The rows of the chosen device, or of the only one, without its name."""
-    devices = list(dict.fromkeys(row[0] for row in rows))
-    if device is None and len(devices) > 1:
-        named = ", ".join(devices)
-        raise FormatError(f"{source}: of {len(devices)} devices; name one with --device: {named}")
-    if device is not None and devices and device not in devices:
-        raise FormatError(f"{source}: nothing of device {device}; it has {', '.join(devices)}")
-    chosen = [row[1:] for row in rows if device in (None, row[0])]
+    device = device_of((row[0] for row in rows), device, source)
+    chosen = [row[1:] for row in rows if row[0] == device]
     if not chosen:
         raise FormatError(f"{source}: no report of a device between two times of day; give {_KINDS}")
     return chosen

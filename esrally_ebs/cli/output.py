@@ -68,8 +68,11 @@ def complain(text: str) -> None:
 
 
 def put(text: str, output: Path | None = None) -> None:
-    """Print, or write a whole file: PlanError for a name that no file can have, SetupError if it fails."""
-    if output is None:
+    """Print (also where ``output`` is ``-``), or write a whole file.
+
+    Raises PlanError for a name that no file can have, SetupError if it fails.
+    """
+    if output in (None, Path("-")):
         # at once: into a pipe, too, a long command says how far it is
         print(printable(text), end="" if text.endswith("\n") else "\n", flush=True)
         return

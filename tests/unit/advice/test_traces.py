@@ -84,6 +84,9 @@ def test_of_several_devices_one_is_named() -> None:
     with pytest.raises(FormatError, match="both: of 2 devices; name one with --device: nvme1n1, nvme2n1"):
         parse_trace(both, "both")
     assert parse_trace(both, "both", "nvme2n1").num_rows == 3
+    assert parse_trace(both, "both", "/dev/nvme2n1").num_rows == 3
+    by_path = both.replace("nvme2n1", "/dev/nvme2n1")  # as fio's iolog names it
+    assert parse_trace(by_path, "both", "nvme2n1").num_rows == 3
 
 
 def test_a_device_that_is_not_in_a_trace_is_named() -> None:

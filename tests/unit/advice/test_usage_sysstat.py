@@ -157,6 +157,7 @@ def test_iostat_is_read_over_midnight_and_without_its_first_report(text: str) ->
 def test_sar_is_read_from_its_first_report_on_and_without_its_averages(text: str) -> None:
     device = "nvme1n1" if "nvme0n1" in text else None
     assert parse_usage(text, "log", device) == SAR_READ
+    assert parse_usage(text, "log", "/dev/nvme1n1") == SAR_READ
 
 
 def test_sectors_that_json_calls_kilobytes_are_sectors() -> None:

@@ -15,6 +15,7 @@ from small_plan import small_plan
 
 from esrally_ebs import __version__
 from esrally_ebs.cli import main
+from esrally_ebs.cli.output import put
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import processes as system
 from esrally_ebs.machine.processes import interrupt_again
@@ -143,6 +144,16 @@ def test_a_dash_is_stdout(
     monkeypatch.chdir(tmp_path)
     assert main([*words, "--output", "-"]) == 0
     assert capsys.readouterr().out.startswith("{")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dash_is_stdout_for_files_beside_the_output_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """advise --plan and gate --junit wrote a file of that name."""
+    monkeypatch.chdir(tmp_path)
+    put("[[arm]]", Path("-"))
+    assert capsys.readouterr().out == "[[arm]]\n"
     assert list(tmp_path.iterdir()) == []
 
 
