@@ -25,7 +25,8 @@ NOW: Final = re.compile(_MATHS)
 # [now-1d TO now} of query strings, and ts:>=now-1d; there signs may be escaped
 LUCENE_STEPS: Final = _STEPS.replace("/", r"\\?/").replace("[+-]", r"\\?[+-]")
 _LUCENE_MATHS: Final = rf"now(?P<maths>{LUCENE_STEPS})"
-LUCENE_RANGE: Final = re.compile(r"[\[{]\s*\S+\s+TO\s+\S+?\s*[\]}]")
+# A side has an end, or of 20,000 brackets each is looked at to the end of the text.
+LUCENE_RANGE: Final = re.compile(r"[\[{]\s*\S{1,200}\s+TO\s+\S{1,200}?\s*[\]}]")
 _LUCENE_NOW: Final = re.compile(rf'(?<![\w"])(?P<quote>")?{_LUCENE_MATHS}(?(quote)"|(?!["\w]))')
 _LUCENE_SIDE: Final = re.compile(rf'(?<=[:(\s+!-])([<>])(=?)("?)({_LUCENE_MATHS})\3(?=[\s()^]|\Z)')
 _KQL_SIDE: Final = re.compile(rf'([<>]=?\s*)("?){_MATHS}\2(?=[\s()}}]|\Z)')

@@ -90,8 +90,11 @@ def words(text: str) -> frozenset[str]:
 def parse_time(text: str | float) -> tuple[int, bool]:
     """ISO 8601 to microseconds since the epoch, and whether it named its time zone (else it is UTC).
 
-    Of milliseconds since the epoch, as an index may give them, too. ValueError for what is neither.
+    Of milliseconds since the epoch, as an index may give them, too, also as text. ValueError for what is
+    neither.
     """
+    if isinstance(text, str) and len(text) > len("20261231") and text.isdecimal():
+        text = int(text)  # of which the first digits might be read as a date
     if isinstance(text, int | float):
         if not _FIRST_MS < text < _LAST_MS:
             raise ValueError(f"no milliseconds since the epoch: {text}")

@@ -161,12 +161,17 @@ def test_times_of_several_zones_are_one_order(tmp_path: Path) -> None:
     [
         (1767348000000, None),  # milliseconds, as an index gives them with "format": "epoch_millis"
         (1767348000000.0, None),
+        pytest.param(
+            "1767348000000", None, id="text"
+        ),  # as shippers write it; 1767-34 is no month, and 1712-01 is one
         (1767348000, "line cut off or not of the format"),  # seconds
         (1767348000000000, "line cut off or not of the format"),
         (True, "line cut off or not of the format"),
     ],
 )
-def test_a_time_may_be_milliseconds_since_the_epoch(at: float, reason: str | None, tmp_path: Path) -> None:
+def test_a_time_may_be_milliseconds_since_the_epoch(
+    at: float | str, reason: str | None, tmp_path: Path
+) -> None:
     first, second = (json.loads(query_line(MATCH_ALL, at=f"2026-01-02T10:00:0{s}.000Z")) for s in (1, 2))
     log = write(tmp_path / "log", json.dumps({**first, "@timestamp": at}), json.dumps(second))
     summary = import_logs([log], tmp_path / "out")
