@@ -24,6 +24,7 @@ from esrally_ebs.store.reading import read_record
 from esrally_ebs.store.session import Session
 
 PERIOD_S = 60
+KEPT_DAYS = 15  # for which CloudWatch has values of each minute
 _BATCH = 500  # metrics per call
 _USD_PER_METRIC = 0.01 / 1000
 _LOOK_BACK_S = 1800  # for the latest value: basic metrics of an instance come every five minutes

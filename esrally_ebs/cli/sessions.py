@@ -3,6 +3,7 @@
 import json
 import mimetypes
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -199,9 +200,13 @@ def _when(epoch_s: float | None) -> str:
 def cloudwatch_command(session: SessionName) -> None:
     """Fetch the CloudWatch minutes that a session does not have yet; AWS charges a little per metric."""
     folder = SessionFolder.own(find_session(home(), session))
-    queries = cloudwatch.queries_of(load_session(folder.path))
+    recorded = load_session(folder.path)
+    queries = cloudwatch.queries_of(recorded)
     if not queries:
         put("nothing to ask: no arm of this session was on EBS or EFS")
         return
     new = cloudwatch.collect(folder)
-    put(f"{new} new values of {len(queries)} metrics, for {price_usd(queries):.5f} USD")
+    ended_s = recorded.ended_at or recorded.started_at
+    is_late = not new and time.time() - ended_s > cloudwatch.KEPT_DAYS * 86_400
+    why = f"; CloudWatch keeps minutes for {cloudwatch.KEPT_DAYS} days" if is_late else ""
+    put(f"{new} new values of {len(queries)} metrics, for {price_usd(queries):.5f} USD{why}")

@@ -15,6 +15,7 @@ from stored import sample_of
 from esrally_ebs.analysis.comparable import check_comparable
 from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.cloudwatch import Subject, burst_balances, fetch, instance_balances, price_usd, queries
+from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Check, Kind, Sample, State, TelemetryPoint, Volume, VolumeSpec
 from esrally_ebs.report import RENDERERS, build
@@ -158,6 +159,17 @@ def test_cloudwatch_is_asked_where_the_session_was_and_not_where_one_works_now(
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     assert cloudwatch.collect(folder) == 1
     assert aws.region == "eu-west-1"
+
+
+def test_that_minutes_are_no_longer_kept_is_said(
+    folder: SessionFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There were no new values of them, and nobody said why."""
+    for minutes, says in ((1, "USD\n"), (0, "CloudWatch keeps minutes for 15 days\n")):
+        aws = RecordedAws(GetMetricData=answering(minutes=minutes, BurstBalance=42.0))
+        monkeypatch.setattr(cloudwatch, "Aws", aws.make)
+        assert main(["cloudwatch", str(folder.path)]) == 0
+        assert capsys.readouterr().out.endswith(says)
 
 
 def test_what_was_exceeded_is_put_down_to_the_task_that_ran(folder: SessionFolder) -> None:
