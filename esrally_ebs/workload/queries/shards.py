@@ -10,6 +10,10 @@ written when its phase ends: that of a shard which was slower than the others by
 request that began when it did. A fetch may be read before the query phase that it follows, as clocks of nodes
 differ: where no request takes it, it waits FAST_SLACK_S for one.
 
+A shard logs a range of dates without its bounds where all of its own dates are within: that is what it asks.
+So one search of several days has lines of several sources. What lacks shards is put together where sources
+are one but for bounds, with the bounds that any of them has.
+
 Where clocks of nodes differ by more, a request falls into parts, each with the shards that the other lacks,
 and always as far apart: that is counted, and said.
 
@@ -17,6 +21,7 @@ Lines come by the ends of their phases, as nodes write them. Memory is bounded: 
 the log is WAIT_S past its end, or when MAX_OPEN wait.
 """
 
+import re
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
@@ -39,6 +44,10 @@ _SLACK_US: Final = round(SLACK_S * 1e6)
 _FAST_SLACK_US: Final = round(FAST_SLACK_S * 1e6)
 _WAIT_US: Final = round(WAIT_S * 1e6)
 
+# A range of dates up to its options, and these: of a source that is split by it every third piece.
+_RANGE: Final = re.compile(r'("range":\{"(?:[^"\\]|\\.)*+":\{)([^{}]*)')
+_BOUND: Final = re.compile(r'"(?:from|to|gte?|lte?)":(?!null)')
+
 _Key = tuple[str, str | None, int, str]
 
 
@@ -46,12 +55,14 @@ class _Request:
     """A request of which further lines may come."""
 
     __slots__ = (
+        "body",
         "end_us",
         "first",
         "hits",
         "indices",
         "is_parted",
         "key",
+        "key_but_bounds",
         "queried_us",
         "shards",
         "slack_us",
@@ -61,7 +72,11 @@ class _Request:
 
     def __init__(self, key: _Key, search: LoggedSearch, part: Part, end_us: int) -> None:
         self.key = key
+        self.key_but_bounds: _Key | None = None  # None = it has no ranges, or one shard
         self.first = search
+        self.body = search.body or ""
+        if part.shards > 1 and '"range":{' in self.body:
+            self.key_but_bounds = key[0], _RANGE.sub(r"\1", self.body), *key[2:]
         self.start_us = self.end_us = self.queried_us = search.at_us
         self.slack_us = 0
         self.is_parted = False  # another part of it is known
@@ -95,6 +110,32 @@ class _Request:
             self.queried_us = max(self.queried_us, end_us)
             self.hits = None if self.hits is None or search.hits is None else self.hits + search.hits
 
+    def takes_part(self, part: "_Request") -> bool:
+        """Whether one that lacks shards, and is this request but for bounds, can be a part of it."""
+        slack_us = max(self.slack_us, part.slack_us)
+        return (
+            part.start_us <= self.end_us + slack_us
+            and part.end_us >= self.start_us - slack_us
+            and self.steps.isdisjoint(part.steps)
+            and len(self.shards | part.shards) <= self.key[2]
+            and all(
+                one == two or not (_BOUND.search(one) and _BOUND.search(two))
+                for one, two in zip(_RANGE.split(self.body)[2::3], _RANGE.split(part.body)[2::3], strict=True)
+            )
+        )
+
+    def add_part(self, part: "_Request") -> None:
+        pieces, others = _RANGE.split(self.body), _RANGE.split(part.body)
+        ranges = zip(pieces[2::3], others[2::3], strict=True)
+        pieces[2::3] = [one if _BOUND.search(one) else two for one, two in ranges]
+        self.body = "".join(pieces)
+        self.start_us = min(self.start_us, part.start_us)
+        self.end_us = max(self.end_us, part.end_us)
+        self.indices |= part.indices
+        self.shards |= part.shards
+        self.steps |= part.steps
+        self.hits = None if self.hits is None or part.hits is None else self.hits + part.hits
+
     def is_rest_of(self, other: "_Request") -> bool:
         """Whether this has just the shards that the other lacks."""
         total = self.key[2]
@@ -106,6 +147,7 @@ class _Request:
         return self.first._replace(
             at_us=self.start_us,
             targets=",".join(sorted(self.indices)),
+            body=self.first.body and self.body,
             took_ms=(self.end_us - self.start_us) / 1000,
             hits=self.hits if queried and queried == self.key[2] else None,
             part=None,
@@ -178,6 +220,7 @@ class Joiner:
         self.lacking = 0
         self._open: OrderedDict[int, _Request] = OrderedDict()
         self._by_key: dict[_Key, _Alike] = {}
+        self._with_ranges: dict[_Key, dict[int, _Request]] = {}  # by what they are but for bounds
         self._early: deque[tuple[LoggedSearch, Part, int]] = deque()  # fetches that no request took so far
         self._bytes = 0
         self._apart_us = array("q")  # parts of one request
@@ -197,11 +240,11 @@ class Joiner:
             while self._early and self._is_late(self._early[0][2]):
                 self._begin_early()
             while self._open and self._is_over(next(iter(self._open.values()))):
-                yield self._close()
+                yield from self._close()
         while self._early:
             self._begin_early()
         while self._open:
-            yield self._close()
+            yield from self._close()
 
     def clocks_differ(self) -> str:
         """That requests fell into parts as clocks of nodes differ; empty when they did not."""
@@ -251,6 +294,8 @@ class Joiner:
         request = _Request(key, search, part, end_us)
         self._by_key[key].add(request)
         self._open[id(request)] = request
+        if request.key_but_bounds is not None:
+            self._with_ranges.setdefault(request.key_but_bounds, {})[id(request)] = request
         self._bytes += len(search.body or "")
 
     def _begin_early(self) -> None:
@@ -268,18 +313,37 @@ class Joiner:
         too_many = len(self._open) > MAX_OPEN or self._bytes > MAX_OPEN_BYTES
         return too_many or request.end_us + _WAIT_US < self._log_us
 
-    def _close(self) -> LoggedSearch:
+    def _close(self) -> Iterator[LoggedSearch]:
+        """Give out the request that was begun first, if it is no part of another one."""
         _, request = self._open.popitem(last=False)
         alike = self._by_key[request.key]
         alike.remove(request)
-        if len(request.shards) < request.key[2]:
+        whole = self._whole(request)
+        if whole is not None:
+            whole.add_part(request)
+            self.joined += 1
+        elif len(request.shards) < request.key[2]:
             self.lacking += 1
             if not request.is_parted:
                 self._look_for_rest(request, alike)
         if not alike.open:
             del self._by_key[request.key]
         self._bytes -= len(request.first.body or "")
-        return request.search()
+        if whole is None:
+            yield request.search()
+
+    def _whole(self, part: _Request) -> _Request | None:
+        """The open request of which a closed one is a part, as shards log other bounds of dates."""
+        if part.key_but_bounds is None:
+            return None
+        requests = self._with_ranges[part.key_but_bounds]
+        del requests[id(part)]
+        if not requests:
+            del self._with_ranges[part.key_but_bounds]
+        if len(part.shards) == part.key[2]:
+            return None
+        wholes = [each for each in islice(requests.values(), _FARTHER) if each.takes_part(part)]
+        return min(wholes, key=lambda each: abs(each.start_us - part.start_us), default=None)
 
     def _look_for_rest(self, request: _Request, alike: _Alike) -> None:
         """Note how far the rest of a request is from it, if one that is open is that."""

@@ -76,6 +76,45 @@ def test_shards_that_waited_for_others_are_of_one_request() -> None:
     assert request.took_ms == 2702
 
 
+def ranged(options: str) -> str:
+    return f'{{"query":{{"bool":{{"filter":[{{"term":{{"a":1}}}},{{"range":{{"ts":{{{options}}}}}}}]}}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("bounds", "without", "later"),
+    [
+        ('"gte":"now-2d","boost":1.0', '"boost":1.0', '"gte":"now-3d","boost":1.0'),
+        (
+            '"from":"now-2d","to":null,"time_zone":"+01:00"',
+            '"from":null,"to":null',
+            '"from":1,"to":null,"time_zone":"+01:00"',
+        ),
+    ],
+    ids=["version 8", "before"],
+)
+def test_a_shard_whose_dates_are_all_in_a_range_logs_it_without_bounds(
+    bounds: str, without: str, later: str
+) -> None:
+    lines = [
+        line(at, shard, body=ranged(without if shard else first))
+        for at, first in ((0, bounds), (20, later))
+        for shard in range(3)
+    ]
+    lines.insert(3, line(8, 2, phase="fetch", took_ms=2.0, body=ranged(without)))
+    joiner = Joiner()
+    requests = list(joiner.requests(lines))
+    assert [(one.at_us, one.took_ms, one.hits) for one in requests] == [(0, 10.0, 3), (20 * MS, 5.0, 3)]
+    assert [one.body for one in requests] == [ranged(bounds), ranged(later)]
+    assert (joiner.lines, joiner.joined, joiner.lacking) == (7, 5, 0)
+
+
+def test_ranges_with_other_bounds_are_other_requests() -> None:
+    lines = [line(0, shard, body=ranged(f'"gte":{shard}')) for shard in range(3)]
+    assert len(joined(lines)) == 3
+    whole = [line(0, shard, body=ranged('"boost":1.0')) for shard in range(3)]  # lacks no shard
+    assert [one.hits for one in joined([*whole, *lines[:1]])] == [3, None]
+
+
 def others(until_ms: int) -> list[LoggedSearch]:
     """Lines of other queries, which tell how far the log is."""
     return [line(at, 0, body=f'{{"size":{at}}}', total=1) for at in range(0, until_ms, 500)]
