@@ -175,6 +175,7 @@ class _SlowLog(NamedTuple):
 
 _SLOW_7: Final = _SlowLog(*_SlowLog._fields)
 _SLOW_8: Final = _SlowLog(*(f"elasticsearch.slowlog.{name}" for name in _SlowLog._fields))
+_SOURCE_OF_TEXT: Final = "elasticsearch.slowlog.source_query"  # as shippers call it in lines of text
 
 
 def _slow_log(fields: Fields) -> Entry:
@@ -183,7 +184,8 @@ def _slow_log(fields: Fields) -> Entry:
         phase = _phase(text_of(fields.get("component")))
         return _shard_line(fields, _SLOW_7, _logged_time(fields), phase, text_of(fields.get("id")))
     fields = flat(fields)
-    logger = fields.get("log.logger") or fields.get("elasticsearch.component", "")  # of version 7, ingested
+    logger = fields.get("log.logger") or fields.get("elasticsearch.component")  # of version 7, ingested
+    logger = logger or fields.get("elasticsearch.slowlog.logger", "")  # of text, ingested
     if not logger.startswith(("index.search.slowlog", "i.s.s.")):
         is_indexing = logger.startswith(("index.", "i.i.s."))
         return _EVENT if is_indexing else _no_search(fields)
@@ -198,7 +200,8 @@ def _before_ingest(fields: Fields) -> Fields:
     duration_ns = fields.get("event.duration")
     took_millis = None if duration_ns is None else duration_ns / 1e6
     shard = f"[{fields['elasticsearch.index.name']}][{fields['elasticsearch.shard.id']}]"
-    return {**fields, _SLOW_8.message: shard, _SLOW_8.took_millis: took_millis}
+    source = fields.get(_SLOW_8.source, fields.get(_SOURCE_OF_TEXT))
+    return {**fields, _SLOW_8.message: shard, _SLOW_8.took_millis: took_millis, _SLOW_8.source: source}
 
 
 _FETCH: Final = re.compile(r"(?:\w+\.){3}f")
@@ -415,7 +418,7 @@ _ALL: Final = (
     Format(
         name="es-slow-log-8",
         title="Elasticsearch 8 search slow log",
-        matches=_with_keys(_SLOW_8.source),
+        matches=lambda line: _with_keys(_SLOW_8.source)(line) or _with_keys(_SOURCE_OF_TEXT)(line),
         parse=_SLOW_LOG,
         lacks=_SHARDS,
     ),

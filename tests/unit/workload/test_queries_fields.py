@@ -72,6 +72,24 @@ _INGESTED_SLOW_7 = {
     "elasticsearch": {**_INGESTED_SLOW["elasticsearch"], "component": "i.s.s.query"},
     "log": {"level": "WARN"},
 }
+_INGESTED_TEXT = {
+    "@timestamp": "2018-06-29T10:06:14.933Z",
+    "elasticsearch": {
+        "index": {"name": "logs"},
+        "shard": {"id": "0"},
+        "slowlog": {
+            "logger": "index.search.slowlog.query",
+            "search_type": "QUERY_THEN_FETCH",
+            "source_query": '{"size":1}',
+            "took": "1.5s",
+            "total_hits": 4,
+            "total_shards": 1,
+        },
+    },
+    "event": {"dataset": "elasticsearch.slowlog", "duration": 1_507_000_000},
+    "log": {"level": "INFO"},
+    "message": "[2018-06-29T10:06:14,933][INFO ][index.search.slowlog.query] [n] [logs][0] took[1.5s], ...",
+}
 _INGESTED_AUDIT = {
     "@timestamp": "2026-01-02T10:00:00.007Z",
     "elasticsearch": {"audit": {"layer": "rest", "opaque_id": "me"}},
@@ -86,9 +104,10 @@ _INGESTED_AUDIT = {
     [
         (_INGESTED_SLOW, {}, 1507.0, 4),
         (_INGESTED_SLOW_7, {}, 1507.0, 4),
+        (_INGESTED_TEXT, {}, 1507.0, 4),
         (_INGESTED_AUDIT, {"routing": "a/b"}, None, None),
     ],
-    ids=["slow log", "slow log of version 7", "audit log"],
+    ids=["slow log", "slow log of version 7", "slow log as text", "audit log"],
 )
 def test_documents_that_shippers_made_of_log_lines_are_read(
     document: dict[str, Any], params: dict[str, str], took_ms: float | None, hits: int | None, tmp_path: Path
