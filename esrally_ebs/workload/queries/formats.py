@@ -306,7 +306,8 @@ _PRETTY: Final = re.compile(rb'\s*\{(\s*"top_queries"\s*:)?[\s\[{]*')  # begins 
 
 
 def _is_query_insights(line: bytes) -> bool:
-    return bool(_TOP_QUERIES.search(line[:4096])) or (b'"measurements"' in line and b'"source"' in line)
+    is_record = b'"measurements"' in line or b'"phase_latency_map"' in line  # the latter in any version
+    return bool(_TOP_QUERIES.search(line[:4096])) or (is_record and b'"source"' in line)
 
 
 def _query_insights(lines: Iterable[bytes]) -> Iterator[Entry]:
@@ -334,9 +335,9 @@ def _insights_of(document: Any) -> Iterator[Entry]:  # noqa: ANN401
 
 def _insight(record: Fields) -> Entry:
     source = record.get("source")
-    if source is None:
-        return Skipped(Reason.NO_BODY)
-    latency = record.get("measurements", {}).get("latency")
+    if source is None or record.get("failed"):
+        return Skipped(Reason.NO_BODY if source is None else Reason.FAILED)
+    latency = record.get("measurements", record).get("latency")  # the latter before version 2.17
     number = _mean(latency) if isinstance(latency, dict) else latency
     labels = record.get("labels") or {}
     client = client_of(labels.get("X-Opaque-Id"))
