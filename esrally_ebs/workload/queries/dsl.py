@@ -103,6 +103,10 @@ class Walk:
         """
         return parts
 
+    def data(self, parts: dict[str, Json]) -> Json:
+        """What takes the place of a walked map that a script gets as a parameter: ``{"product-7": 1.5}``."""
+        return parts
+
     def path(self, text: str) -> str:
         """What takes the place of a path of such names: ``sales>mean.value``."""
         return text
@@ -221,7 +225,12 @@ class Walk:
         self.scripts.append(node)
         if not isinstance(node, dict):
             return node
-        return {k: self._literals(v, k, "script") if k == "params" else v for k, v in node.items()}
+        return {
+            key: {name: self._literals(part, name, "script") for name, part in value.items()}
+            if key == "params" and isinstance(value, dict)
+            else value
+            for key, value in node.items()
+        }
 
     def _aggregations(self, node: Json) -> Json:
         if not isinstance(node, dict):
@@ -312,7 +321,8 @@ class Walk:
     def _literals(self, node: Json, key: str, where: str) -> Json:
         """A literal, or anything made of literals alone."""
         if isinstance(node, dict):
-            return {name: self._literals(value, name, where) for name, value in node.items()}
+            walked = {name: self._literals(value, name, where) for name, value in node.items()}
+            return self.data(walked) if where == "script" else walked
         if isinstance(node, list):
             return self._list([self._literals(part, key, where) for part in node])
         return self.literal(node, key, where)

@@ -128,6 +128,10 @@ class Hasher(Walk):
     def named(self, parts: dict[str, Json]) -> dict[str, Json]:
         return {_hash_name(name): walked for name, walked in parts.items()}
 
+    def data(self, parts: dict[str, Json]) -> Json:
+        self.refused = True  # the script may name its keys, or look them up by what documents hold
+        return parts
+
     def path(self, text: str) -> str:
         text = _FILTER_OF_PATH.sub(lambda name: f"['{_hash_name(name[1])}']", text)
         return _STEP_OF_PATH.sub(lambda step: step[1] + _hash_name(step[2]), text)

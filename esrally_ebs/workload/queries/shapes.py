@@ -147,6 +147,9 @@ class _Shaper(Walk):
         # words with weights have no shape
         return {_LITERAL: shapes[:1] if shapes[:1] == [_LITERAL] else shapes} if shapes else {}
 
+    def data(self, parts: dict[str, Any]) -> Any:  # noqa: ANN401
+        return _LITERAL
+
     def path(self, text: str) -> str:
         return text if text in PATHS_OF_ALL else _LITERAL
 

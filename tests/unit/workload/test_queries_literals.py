@@ -377,6 +377,20 @@ def test_what_would_be_another_language_if_it_were_hashed(body: dict[str, Any], 
     assert hasher.refused is refused
 
 
+def test_a_map_that_a_script_gets_is_a_literal_with_all_its_keys(tmp_path: Path) -> None:
+    source = "params.weights.getOrDefault(doc[params.field].value, 1)"
+    queries = [
+        {"script_score": {"script": {"source": source, "params": {"field": "user", "weights": weights}}}}
+        for weights in ({"bob": 2}, {"zoe": 3, "ann": [{"bob": 1}]})
+    ]
+    log = write(tmp_path / "log", *(query_line({"query": query}) for query in queries), query_line({}))
+    assert import_logs([log], tmp_path / "out").templates == 2
+    assert not [name for name in ("bob", "zoe") if name in (tmp_path / "out" / "templates.json").read_text()]
+    assert [request["body"]["query"] for request in requests(tmp_path / "out")[:2]] == queries
+    excluded = import_logs([log], tmp_path / "hashed", Options(hash_literals=True)).excluded
+    assert excluded == {"regular expression, script or KQL that cannot be hashed": 2}
+
+
 def test_a_suggestion_is_collated_by_a_script(tmp_path: Path) -> None:
     query = {"source": {"match": {"{{field}}": "{{suggestion}}"}}}
     phrase = {"field": "t", "collate": {"query": query, "params": {"field": "t"}, "prune": True}}
