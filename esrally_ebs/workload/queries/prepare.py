@@ -78,7 +78,7 @@ _BOUNDS_IN_QUERY: Final = re.compile(
 # a number, also before the sign of its exponent, or what is between the signs of a date
 _PART_OF_BOUND: Final = re.compile(r"\d+(T\d+|[eE]\d*)?Z?")
 _LETTER: Final = re.compile(r"[^\W\d_]")
-_POINT: Final = re.compile(r"-?\d+(\.\d+)?, *-?\d+(\.\d+)?")
+_POINT: Final = re.compile(r"-?\d{1,3}(\.\d+)?, *-?\d{1,3}(\.\d+)?")
 _FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a path to an aggregation
 # The name of an aggregation in it: up to one within it, a bucket or metric in brackets, or the last dot.
 _STEP_OF_PATH: Final = re.compile(
@@ -119,7 +119,8 @@ class Hasher(Walk):
             return value
         if key == "query_vector" and where in ("", "knn"):  # numbers in hexadecimal
             return value
-        if _OF_BOUNDS.fullmatch(where) and not _LETTER.search(value) and _address(value) is None:
+        is_bound = _OF_BOUNDS.fullmatch(where) and not _LETTER.search(value)
+        if is_bound and _address(value.partition("/")[0]) is None:  # nor a network
             return value  # a number or a date: nothing would lie between others
         if where.endswith("query_string"):
             return hash_query(value, has_fields=where == "query_string")

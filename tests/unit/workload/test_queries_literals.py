@@ -182,6 +182,16 @@ def test_points_and_regular_expressions(tmp_path: Path) -> None:
     assert requests(tmp_path / "out")[0]["body"] == {"query": near}
 
 
+def test_networks_and_pairs_of_long_numbers_are_hashed() -> None:
+    ranges = {"ranges": [{"mask": "203.0.113.0/25"}, {"to": "203.0.113.7"}]}
+    ips, ids = {"ip_range": {"field": "ip", **ranges}}, "4111111111111111, 4711"
+    hashed = Hasher().body({"query": {"match": {"cards": ids}}, "aggs": {A: ips}})
+    network, address = map(hash_text, ("203.0.113.0", "203.0.113.7"))
+    (aggregation,) = hashed["aggs"].values()
+    assert aggregation["ip_range"]["ranges"] == [{"mask": f"{network}/25"}, {"to": address}]
+    assert hashed["query"]["match"]["cards"] == ", ".join(map(hash_text, ids.split(", ")))
+
+
 def test_names_of_filters_are_literals(tmp_path: Path) -> None:
     bodies = [
         {
