@@ -61,8 +61,9 @@ _NOT_READ: Final = (  # how a line of it begins, and what to do
         "an export of CloudWatch; take the lines out: jq -r '(.events // .logEvents)[].message'",
     ),
     (
-        re.compile(rb'\{(.*[,{] *)?"(message|original)" *: *"\s*(\{|\[\d{4}-)'),
-        "a log within another, as shippers write it; take the lines out: jq -r .message (or .event.original)",
+        re.compile(rb'\{(.*[,{] *)?"(@?message|original|line)" *: *"\s*(\{|\[\d{4}-)'),
+        "a log within another, as shippers write it; take the lines out: jq -r .message (or .event.original; "
+        """of Loki .line, of CloudWatch '."@message"')""",
     ),
     (
         re.compile(rb'\{.*"hits" *: *\['),
@@ -84,6 +85,10 @@ _NOT_READ: Final = (  # how a line of it begins, and what to do
     (
         re.compile(rb'[^{]+\{"(@timestamp|type)" *: *"'),
         "a log with something before each line; take it off: sed 's/^[^{]*//'",
+    ),
+    (
+        re.compile(rb"[^[{]+\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search\.slow|c(luster)?\.s(earch)?\.r)"),
+        "a slow log with something before each line; take it off: sed 's/^[^[]*//'",
     ),
 )
 

@@ -113,6 +113,13 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
         ),
         (json.dumps(json.loads(query_line(MATCH_ALL)), indent=2).encode(), "jq -c ."),
         (b"Jan  2 10:00:00 node es[7]: " + query_line(MATCH_ALL).encode(), "take it off: sed"),
+        (
+            b"2026-01-02T10:00:00.123Z [2026-01-02T10:00:00,123][WARN ][index.search.slowlog.query] [n] ",
+            "sed 's/^[^[]*//'",
+        ),
+        (b"es01 | [2026-01-02T10:00:00,123][WARN ][c.s.r.slowlog] [n] took[1ms], ", "sed 's/^[^[]*//'"),
+        (json.dumps({"labels": {"app": "es"}, "line": query_line(MATCH_ALL)}).encode(), "of Loki .line"),
+        (json.dumps({"@timestamp": "", "@message": query_line(MATCH_ALL)}).encode(), """'."@message"'"""),
         (b"2023-05-16T13:43:25.434Z stdout F " + query_line(MATCH_ALL).encode(), "first three words"),
         (b"2023-05-16T13:43:25.434Z stdout P " + query_line(MATCH_ALL).encode(), 'awk \'{e = $3 == "P"'),
         (json.dumps({"events": [{"message": query_line(MATCH_ALL)}]}).encode(), "jq -r '(.events //"),
