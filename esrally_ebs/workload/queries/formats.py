@@ -400,7 +400,7 @@ _THRESHOLD: Final = (
     "a slow log has only what took longer than its threshold: fast queries are missing, so the load is "
     "smaller and slower than the real one; set the thresholds to 0ms and log again for all of them"
 )
-_NO_PARAMETERS: Final = "parameters of the URL (routing, preference ...) are not in the log"
+_NO_PARAMETERS: Final = "parameters of the URL (routing, preference, scroll ...) are not in the log"
 _SHARDS: Final = (
     f"{_THRESHOLD}; each line is one shard and phase, made one request again by id, source and time, and "
     f"asked of the indices that have a shard in the log; {_NO_PARAMETERS}"
@@ -414,7 +414,8 @@ _ALL: Final = (
         title="Elasticsearch query log (9.4 and later)",
         matches=_with_keys(_KIND),
         parse=_one_entry(_query_log),
-        lacks=f"entries are dropped under load; {_NO_PARAMETERS}",
+        lacks="what took less than elasticsearch.querylog.threshold, where that is set, is missing; "
+        f"entries are dropped under load; {_NO_PARAMETERS}",
     ),
     Format(
         name="es-slow-log-8",
