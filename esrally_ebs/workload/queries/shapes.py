@@ -43,7 +43,7 @@ _KEPT_STRINGS: Final = (
 # brackets, commas, keys, keys with a value that is kept, and words that are never literals.
 _RUN: Final = re.compile(
     rf'((?:"(?:(?:{_KEPT_STRINGS})"{_COLON}(?:{_STRING}|{_LIST}|true|false)'
-    rf'|(?:{_KEPT_NUMBERS})"{_COLON}(?:true|false|[0-9]++(?![.\w]))|interval"{_COLON}[-+.0-9Ee]++'
+    rf'|(?:{_KEPT_NUMBERS})"{_COLON}(?:true|false|"[0-9]++"|[0-9]++(?![.\w]))|interval"{_COLON}[-+.0-9Ee]++'
     rf'|lang"{_COLON}"(?:painless|expression)"'
     rf'|(?:asc|desc|ASC|DESC|_score|_doc)"|{_REST}{_COLON})'
     rf"|[\]{{}}, \t\r\n]++|\[(?!{_LITERALS}))*+\[?+)(?:(?<=\[){_LITERALS}|{_STRING}|[-+.0-9A-Za-z]++)?+"

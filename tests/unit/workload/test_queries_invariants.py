@@ -244,6 +244,12 @@ def test_a_template_is_called_by_all_that_searches(body: dict[str, Any], label: 
     assert Shapes().of(json.dumps(body)).label == label
 
 
+def test_a_size_that_is_text_tells_templates_apart_as_a_number_does() -> None:
+    for size in ("10", "10000", 10, 10000):
+        text = Shapes().of(json.dumps({"size": size, "query": {"term": {"size": size}}})).text
+        assert json.loads(text) == {"size": size, "query": {"term": {"size": "?"}}}
+
+
 def test_parameters_of_the_url_tell_templates_apart_as_the_same_parts_of_a_body_do() -> None:
     shape, templates = Shapes().of("{}"), Templates()
 
