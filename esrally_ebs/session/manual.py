@@ -28,6 +28,7 @@ from esrally_ebs.units import GIB, MIB, parse_bytes, parse_rate
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated.control import LimiterState, read_state
 from esrally_ebs.volumes.emulated.control import change as control_volume
+from esrally_ebs.volumes.record import read_record
 
 _PREFIX = f"{BY_HAND}-"
 _BY_ID = "the id of the volume, vol-..."
@@ -92,8 +93,10 @@ def dry_run(plan_name: str, overrides: Mapping[str, Any] | None = None) -> list[
 def _attach(spec: VolumeSpec, directory: Path, say: Say) -> Volume:
     for caveat in volumes.caveats(spec):
         say(caveat)
-    if spec.backend is not Backend.AWS and directory.exists():
-        volumes.detach(directory)  # what an 'up' that was killed has left
+    left = read_record(directory)  # by an 'up' that was killed
+    goes_on = spec.backend is Backend.AWS and (left is None or left.backend == Backend.AWS)
+    if directory.exists() and not goes_on:
+        volumes.detach(directory)
     return volumes.attach(spec, directory, say=say)
 
 

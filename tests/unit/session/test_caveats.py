@@ -17,6 +17,7 @@ from esrally_ebs.aws.provision.host import read_through
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import Clock
+from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import load_plan, parse_plan
 from esrally_ebs.session import manual
 from esrally_ebs.session.steps import MachineSteps
@@ -24,6 +25,7 @@ from esrally_ebs.store import load_session, running
 from esrally_ebs.units import GIB
 from esrally_ebs.volumes import aws as aws_volumes
 from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.record import Record, read_record
 
 MADE = 'name = "made"\n[[arm]]\nname = "nfs"\ntype = "efs"\n[aws]\nregion = "us-east-1"\n'
 SNAPSHOT = (
@@ -82,6 +84,25 @@ def test_up_raises_its_own_error_although_nobody_listens_to_what_stays(
     monkeypatch.setattr(manual.clean, "take_down", lambda session: ["loop3: in use"])
     with pytest.raises(SetupError, match="volume 'nfs'"):
         manual.up(plan_file(tmp_path, MADE), say=say)
+
+
+def test_what_a_killed_up_of_another_kind_has_left_goes_before_an_arm_is_made_on_aws(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = running.begin("by-hand-made") / "nfs"
+    volumes.attach(VolumeSpec(name="nfs", type="directory", size_bytes=0), directory)
+    (directory.parent / "owner").write_text("1 0")
+    before: list[Record | None] = []
+
+    def attach(*_: object, say: Callable[[str], None]) -> None:
+        before.append(read_record(directory))
+        raise SetupError("no instance")
+
+    monkeypatch.setattr(manual.volumes, "attach", attach)
+    with pytest.raises(SetupError, match="no instance"):
+        manual.up(plan_file(tmp_path, MADE))
+    assert before == [None]
+    assert not run.exists() or not any(run.iterdir())
 
 
 def test_a_sessions_report_warns_of_what_must_be_known(run: Path, tmp_path: Path) -> None:
