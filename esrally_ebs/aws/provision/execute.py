@@ -71,12 +71,17 @@ class Executor:
         """
         if self.journal.read() is None:
             return
-        # Needs no credentials: they may have expired by now.
-        self._until_done(_DOWN_HERE, lambda history, _: state_here(self.host, history))
         try:
+            # Needs no credentials: they may have expired by now.
+            self._until_done(_DOWN_HERE, lambda history, _: state_here(self.host, history))
             self._until_done(DOWN, self._state)
         except AwsError as error:
             raise AwsError(error.action, error.code, error.message + self._what_stays()) from error
+        except SetupError as error:  # something uses the mount, say
+            raise SetupError(f"{error}{self._what_stays()}") from error
+        except OSError as error:
+            what = f"{error.filename or self.journal.path}: {error.strerror or error}; see that there is room"
+            raise SetupError(f"{what}{self._what_stays()}") from error
         self.journal.remove()
 
     def _what_stays(self) -> str:

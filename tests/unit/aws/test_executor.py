@@ -1,5 +1,6 @@
 """Doing the steps of an arm and writing them down: the journal, refusals, and AWS that puts one off."""
 
+import errno
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from aws_world import GOALS, World, ebs
 from esrally_ebs.aws.clients import AwsError
 from esrally_ebs.aws.provision.efs import create_parameters
 from esrally_ebs.aws.provision.journal import History, Journal, JournalEntry
-from esrally_ebs.errors import FormatError
+from esrally_ebs.errors import CommandError, FormatError, SetupError
 
 
 def entry(key: str, state: Any, **fields: Any) -> JournalEntry:  # noqa: ANN401
@@ -88,6 +89,40 @@ def test_of_a_stripe_the_price_of_what_is_left_is_told(tmp_path: Path) -> None:
     refusing = DeletingOne(world, "DeleteVolume", "ExpiredToken", most=2)
     with pytest.raises(AwsError, match=r"; vol-\w+ stays and goes on costing 0\.0011 USD an hour"):
         replace(world.executor(), api=refusing).down()  # gp3 of 10 GiB: 0.08 USD a month and GiB
+    world.executor().down()
+    assert world.left() == []
+
+
+def test_of_a_mount_that_is_in_use_the_volume_that_stays_is_named_with_its_price(tmp_path: Path) -> None:
+    world = World(tmp_path, ebs())
+    world.start()
+    world.executor().up()
+
+    class Busy:
+        look = staticmethod(world.machine.look)
+
+        def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
+            raise CommandError(f"umount {arguments['point']}: exit code 32: target is busy.")
+
+    with pytest.raises(
+        SetupError, match=r"target is busy\.; vol-\w+ stays and goes on costing 0\.0011 USD an"
+    ):
+        replace(world.executor(), host=Busy()).down()
+    world.executor().down()
+    assert world.left() == []
+
+
+def test_of_a_run_directory_without_room_the_volume_that_stays_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path, ebs())
+    world.start()
+    world.executor().up()
+
+    class Full(Journal):
+        def append(self, *entries: JournalEntry) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(SetupError, match=r"aws-journal\.jsonl: No space left .*; vol-\w+ stays and goes on"):
+        replace(world.executor(), journal=Full(tmp_path)).down()
     world.executor().down()
     assert world.left() == []
 
