@@ -7,6 +7,7 @@ does the same as this one would have done.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from esrally_ebs.aws.clients import THROTTLED, Api, AwsError, redacted
@@ -74,7 +75,7 @@ class Executor:
         try:
             # Needs no credentials: they may have expired by now.
             self._until_done(_DOWN_HERE, lambda history, _: state_here(self.host, history))
-            self._until_done(DOWN, self._state)
+            self._until_done(DOWN, partial(self._state, contents=False))
         except AwsError as error:
             raise AwsError(error.action, error.code, error.message + self._what_stays()) from error
         except SetupError as error:  # something uses the mount, say
@@ -93,8 +94,8 @@ class Executor:
         price = f" {usd:.4f} USD an hour" if usd else ""  # of EFS what it holds is not known
         return f"; {', '.join(left)} stays and goes on costing{price} until 'esrally-ebs clean' succeeds"
 
-    def _state(self, history: History, watched_s: float) -> ArmState:
-        return state_of(self.api, self.host, history, watched_s=watched_s)
+    def _state(self, history: History, watched_s: float, *, contents: bool = True) -> ArmState:
+        return state_of(self.api, self.host, history, watched_s=watched_s, contents=contents)
 
     def _until_done(
         self, planners: Mapping[Sort, Stage], look: Callable[[History, float], ArmState]

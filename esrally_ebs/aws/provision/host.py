@@ -71,6 +71,7 @@ class DeviceQuery:
     sizes: Mapping[str, int | None] = field(default_factory=dict)
     disks: bool = False  # whether any disk of the instance may be chosen
     stripe: str = ""  # the name of the array, if the arm has one
+    contents: bool = True  # whether to read what devices hold, which one that has failed does not give
 
 
 class ArmHost(Protocol):
@@ -194,10 +195,11 @@ class LinuxHost:
         disks = self._disks()
         names = {serial: name for name, serial, _ in disks if serial in query.sizes}
         local = [(name, serial) for name, serial, model in disks if model == LOCAL_MODEL]
+        members = set(names.values()) if query.stripe else set()
         return HostState(
-            devices={serial: self.describe(serial, name) for serial, name in names.items()},
+            devices={s: self.describe(s, name, contents=query.contents) for s, name in names.items()},
             disks=tuple(self.describe(serial, name) for name, serial in local) if query.disks else (),
-            array=self.array(query.stripe, set(names.values())) if query.stripe and names else None,
+            array=self.array(query.stripe, members, contents=query.contents),
             mounted=self.mounted_at(query.point),
         )
 
@@ -205,7 +207,7 @@ class LinuxHost:
         """See the methods of these names."""
         getattr(self, f"_{operation}")(arguments)
 
-    def describe(self, serial: str, name: str) -> ArmDevice:
+    def describe(self, serial: str, name: str, *, contents: bool = True) -> ArmDevice:
         node, path = self.roots.sys / "block" / name, self.roots.dev / name
         if not path.exists():
             raise SetupError(
@@ -213,7 +215,7 @@ class LinuxHost:
                 " --volume /dev:/dev"
             )
         size = int((node / "size").read_text()) * SECTOR_BYTES
-        signature, uuid, label = self._signature(serial, path, node) if size else ("", "", "")
+        signature, uuid, label = self._signature(serial, path, node) if size and contents else ("", "", "")
         parts = [node, *_partitions(node)]  # what uses a partition uses the device
         numbers = {text(part / "dev") for part in parts}
         mounts = [mount.mount_point for mount in mounts_of(self.roots) if mount.device_number in numbers]
@@ -227,16 +229,16 @@ class LinuxHost:
             signature=signature,
             uuid=uuid,
             label=label,
-            blank=not signature and is_blank(path, size),
+            blank=contents and not signature and is_blank(path, size),
             mounts=tuple(mounts),
             holders=tuple(sorted(holders)),
         )
 
-    def array(self, name: str, members: set[str]) -> ArmDevice | None:
+    def array(self, name: str, members: set[str], *, contents: bool = True) -> ArmDevice | None:
         """The array or logical volume that is made of exactly these devices."""
         for node in _entries(self.roots.sys / "block"):
             if members and {entry.name for entry in _entries(node / "slaves")} == members:
-                return self.describe(name, node.name)
+                return self.describe(name, node.name, contents=contents)
         return None
 
     def on_disks(self) -> list[tuple[ArmDevice, list[str]]]:
@@ -423,7 +425,10 @@ class LoopHost:
                 self._appear(serial, size)
         devices = {serial: Path(device).name for serial, device in self._attached().items()}
         return HostState(
-            devices={serial: self.linux.describe(serial, name) for serial, name in devices.items()},
+            devices={
+                serial: self.linux.describe(serial, name, contents=query.contents)
+                for serial, name in devices.items()
+            },
             mounted=self.linux.mounted_at(query.point),
         )
 

@@ -71,8 +71,10 @@ class ArmState:
         return self.host.array or next(iter(self.devices), None)
 
 
-def state_of(api: Api, host: ArmHost, history: History, *, watched_s: float) -> ArmState:
-    """What AWS and this machine have of an arm."""
+def state_of(
+    api: Api, host: ArmHost, history: History, *, watched_s: float, contents: bool = True
+) -> ArmState:
+    """What AWS and this machine have of an arm; without its volumes' ``contents`` if it only goes."""
     goal = history.goal
     if goal.sort == "efs":
         return ArmState(
@@ -89,21 +91,24 @@ def state_of(api: Api, host: ArmHost, history: History, *, watched_s: float) -> 
         watched_s=watched_s,
         volumes=volumes,
         names_in_use=_names_in_use(api, goal.place.instance) if unattached else frozenset(),
-        host=host.look(_query(history, _sizes_here(history, volumes))),
+        host=host.look(_query(history, _sizes_here(history, volumes), contents=contents)),
     )
 
 
 def state_here(host: ArmHost, history: History) -> ArmState:
     """What this machine alone has of an arm."""
     serials = [] if history.goal.sort == "efs" else history.resources
-    return ArmState(host=host.look(_query(history, dict.fromkeys(serials))))
+    contents = history.goal.sort == "instance-store"  # volumes go with all that is on them
+    return ArmState(host=host.look(_query(history, dict.fromkeys(serials), contents=contents)))
 
 
-def _query(history: History, sizes: Mapping[str, int | None], *, disks: bool = False) -> DeviceQuery:
+def _query(
+    history: History, sizes: Mapping[str, int | None], *, disks: bool = False, contents: bool = True
+) -> DeviceQuery:
     goal = history.goal
     # what is left of a stripe may be an array of one disk: the power went before the others were a part of it
     stripe = goal.stripe_name if goal.count > 1 or history.begun("stripe") else ""
-    return DeviceQuery(point=goal.point, sizes=sizes, disks=disks, stripe=stripe)
+    return DeviceQuery(point=goal.point, sizes=sizes, disks=disks, stripe=stripe, contents=contents)
 
 
 def _volumes(api: Api, history: History) -> list[VolumeState]:

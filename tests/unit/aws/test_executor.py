@@ -11,6 +11,7 @@ from aws_world import GOALS, World, ebs
 
 from esrally_ebs.aws.clients import AwsError
 from esrally_ebs.aws.provision.efs import create_parameters
+from esrally_ebs.aws.provision.host import DeviceQuery, HostState
 from esrally_ebs.aws.provision.journal import History, Journal, JournalEntry
 from esrally_ebs.errors import CommandError, FormatError, SetupError
 
@@ -124,6 +125,24 @@ def test_of_a_run_directory_without_room_the_volume_that_stays_is_named(tmp_path
     with pytest.raises(SetupError, match=r"aws-journal\.jsonl: No space left .*; vol-\w+ stays and goes on"):
         replace(world.executor(), journal=Full(tmp_path)).down()
     world.executor().down()
+    assert world.left() == []
+
+
+@pytest.mark.parametrize("name", ["one volume", "a stripe of two"])
+def test_a_volume_that_cannot_be_read_any_more_is_taken_down(name: str, tmp_path: Path) -> None:
+    world = World(tmp_path, GOALS[name])
+    world.start()
+    world.executor().up()
+
+    class Failed:
+        do = staticmethod(world.machine.do)
+
+        def look(self, query: DeviceQuery) -> HostState:
+            if query.sizes and query.contents:
+                raise SetupError("/dev/nvme1n1: Input/output error")
+            return world.machine.look(query)
+
+    replace(world.executor(), host=Failed()).down()
     assert world.left() == []
 
 

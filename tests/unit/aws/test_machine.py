@@ -82,6 +82,16 @@ def test_a_device_is_found_by_its_serial_with_all_that_it_holds(machine: FakeMac
     assert [disk.serial for disk in state.disks] == ["AWS111"]
 
 
+def test_of_a_device_that_has_failed_all_but_its_contents_is_known(machine: FakeMachine) -> None:
+    def failed(argv: list[object], *, timeout_s: float) -> str:
+        raise CommandError("wipefs --no-act --json /dev/nvme1n1: exit code 1: Input/output error")
+
+    machine.mount("/run/s/a/mnt", "/dev/nvme1n1", "259:1")
+    here = LinuxHost(roots=machine.roots, run=failed)
+    device = here.look(replace(WANTED, contents=False)).devices[VOLUME]
+    assert (device.mounts, device.blank, device.signature) == ((WANTED.point,), False, "")
+
+
 def test_a_path_to_a_disk_that_has_no_device_file_is_no_disk(machine: FakeMachine) -> None:
     machine.nvme("nvme7c7n1", "0:0", serial="AWS777", model=LOCAL_MODEL, gib=1)
     machine.write("sys/block/nvme7c7n1/hidden", 1)
