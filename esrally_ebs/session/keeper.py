@@ -327,7 +327,8 @@ def main(argv: Sequence[str]) -> int:
     _, status = os.waitpid(child, 0)
     _on_signals(signal.SIG_IGN)  # its pid may be another's from now on
     # race control, or the reaper, takes it down
-    SYSTEM_CLOCK.wait_until(lambda: steps.is_over, limit_s=_PATIENCE_S)
+    limit_s = max(_PATIENCE_S, steps.ends_within_s())
+    SYSTEM_CLOCK.wait_until(lambda: not steps.ends_within_s(), limit_s=limit_s)
     running.await_removal()  # a thread of this process may be at it
     return as_shells_say(os.waitstatus_to_exitcode(status))
 

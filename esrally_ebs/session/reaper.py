@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from esrally_ebs.aws.provision.journal import JOURNAL_NAME
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, be_called, kill_all, members_of, tell
@@ -29,6 +30,7 @@ from esrally_ebs.store.files import sync_folder
 
 TAKE_DOWN = signal.SIGUSR1  # has the keeper do so, which has to end first what it is about
 _PATIENCE_S = 20.0
+_AWS_S = 900.0  # to detach and delete what was made there: an EFS file system alone takes minutes
 _KEEPER_S = 10.0
 _STARTS_S = 60.0  # on a starved machine
 _SYNC_EVERY_S = 1.0  # the writers take up to 2 s more; 5 s may be lost, on a starved machine, too
@@ -166,8 +168,8 @@ def main(argv: Sequence[str]) -> None:
     died = watch([*processes, *([keeper] if keeper else [])], sync)
     # An orderly end removes the run directory, though perhaps some moments after the first process went.
     directory = run_dir() / session
-    began = time.monotonic()
-    while directory.exists() and time.monotonic() - began < _patience_s(directory, processes):
+    began, longest_s = time.monotonic(), ends_within_s(directory)
+    while directory.exists() and time.monotonic() - began < _patience_s(directory, processes, longest_s):
         time.sleep(0.2)
     if (directory / STAYS).exists():
         take_down(session)  # once more: what held it may have gone; its record says what stays
@@ -176,10 +178,15 @@ def main(argv: Sequence[str]) -> None:
     sync()
 
 
-def _patience_s(directory: Path, processes: Sequence[Process]) -> float:
+def ends_within_s(directory: Path) -> float:
+    """How long it may take to take down what a session has by now."""
+    return _AWS_S if any(directory.glob(f"*/{JOURNAL_NAME}")) else _PATIENCE_S
+
+
+def _patience_s(directory: Path, processes: Sequence[Process], longest_s: float = _PATIENCE_S) -> float:
     """How long a session may stand once a process of it has ended: longer while race control ends it."""
     ends = (directory / ENDING).exists() and any(process.alive for process in processes[:1])
-    return _PATIENCE_S if ends else 1.0
+    return longest_s if ends else 1.0
 
 
 if __name__ == "__main__":

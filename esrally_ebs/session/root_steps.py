@@ -70,6 +70,10 @@ class RootSteps:
         """Whether nothing of a session stands, whoever took it down."""
         return not (self._session and running.is_ours(self._session))
 
+    def ends_within_s(self) -> float:
+        """How long taking the session down may take from now on; 0 once that is done, whatever stays."""
+        return 0.0 if self.is_over or (self._run / STAYS).exists() else reaper.ends_within_s(self._run)
+
     def image(self) -> str:
         """The image that nodes run; SetupError when there is none on this machine."""
         return nodes.choose_image(os.environ)
@@ -99,12 +103,17 @@ class RootSteps:
 
     def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = say_nothing) -> tuple[Volume, ...]:
         """Attach every arm's volume; on those of a caller two folders are the caller's."""
+
+        def heard(text: str) -> None:
+            self._require_standing()  # one that is read from its snapshot takes hours
+            say(text)
+
         with self._lock:
             if self._volumes:
                 raise SetupError(f"session {self._session}: has its arms; take it down first")
             for spec in specs:
                 self._require_standing()
-                volume = volumes.attach(self._safe(spec), self._run / spec.name, say=say)
+                volume = volumes.attach(self._safe(spec), self._run / spec.name, say=heard)
                 self._let_in(volume)
                 self._volumes[spec.name] = volume
             return tuple(self._volumes[spec.name] for spec in specs)

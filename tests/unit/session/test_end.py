@@ -1,12 +1,14 @@
 """A session that fails is taken down, whatever else fails with it."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from es_gp3 import node_of
 from small_plan import small_plan
 
+from esrally_ebs.aws.provision.journal import JOURNAL_NAME
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Kind, Node, State, Volume, VolumeSpec
 from esrally_ebs.node import NodeSettings, dataset, identity
@@ -16,7 +18,8 @@ from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.root_steps import RootSteps
 from esrally_ebs.session.steps import MachineSteps, RaceNodes
 from esrally_ebs.store import load_session
-from esrally_ebs.store.context import Arm, Context, Member
+from esrally_ebs.store.context import STAYS, Arm, Context, Member
+from esrally_ebs.volumes import backends as volumes
 
 PLAN = 'name = "x"\n[[arm]]\nname = "a"\ntype = "directory"\nmount = "/mnt"\n'
 
@@ -116,6 +119,37 @@ def test_what_goes_with_its_session_is_no_fault_of_its_arm(run: Path, tmp_path: 
     assert steps.cause("a") is None
     assert steps.take_down() == []
     assert steps.cause("a") is None
+
+
+def test_what_is_made_on_aws_is_broken_off_once_its_session_ends(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By sudo Ctrl-C reaches another process than the one that reads a volume from its snapshot for hours."""
+    steps, said = RootSteps(start_reaper=lambda *_: None), list[str]()
+    steps.begin("s", tmp_path, ())
+
+    def attach(*_: object, say: Callable[[str], None]) -> None:
+        say("a: initialised 1 of 2 GiB")
+        steps.ending()
+        say("a: initialised 2 of 2 GiB")
+
+    monkeypatch.setattr(volumes, "attach", attach)
+    with pytest.raises(SetupError, match="session s: has ended"):
+        steps.attach((VolumeSpec(name="a", type="gp3"),), say=said.append)
+    assert said == ["a: initialised 1 of 2 GiB"]
+    assert steps.take_down() == []
+
+
+def test_the_keeper_waits_minutes_for_what_aws_has_and_not_for_what_stays(run: Path, tmp_path: Path) -> None:
+    steps = RootSteps(start_reaper=lambda *_: None)
+    assert steps.ends_within_s() == 0
+    steps.begin("s", tmp_path, ())
+    (run / "s" / "a").mkdir()
+    assert 0 < steps.ends_within_s() < 60
+    (run / "s" / "a" / JOURNAL_NAME).touch()
+    assert steps.ends_within_s() >= 600
+    (run / "s" / STAYS).touch()
+    assert steps.ends_within_s() == 0
 
 
 def test_nothing_is_said_of_where_shards_lie_before_arms_have_indexed(

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from small_plan import small_plan
 
+from esrally_ebs.aws.provision.journal import JOURNAL_NAME
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, tell
 from esrally_ebs.session import reaper
@@ -117,6 +118,19 @@ def test_nobody_waits_for_race_control_that_was_killed_while_it_took_down(tmp_pa
     (tmp_path / ENDING).touch()
     assert reaper._patience_s(tmp_path, [gone, me]) == 1.0
     assert reaper._patience_s(tmp_path, [me, gone]) > 10
+
+
+def test_race_control_is_given_minutes_to_take_down_what_was_made_on_aws(tmp_path: Path) -> None:
+    """It was killed after 20 s, and the session that was cancelled called one whose process was killed."""
+    me = Process.of(os.getpid())
+    assert me is not None
+    (tmp_path / ENDING).touch()
+    (tmp_path / "a").mkdir()
+    assert reaper._patience_s(tmp_path, [me], reaper.ends_within_s(tmp_path)) < 60
+    (tmp_path / "a" / JOURNAL_NAME).touch()
+    longest_s = reaper.ends_within_s(tmp_path)
+    (tmp_path / "a" / JOURNAL_NAME).unlink()  # that arm has gone, others of the session are there
+    assert reaper._patience_s(tmp_path, [me], longest_s) >= 600
 
 
 def test_a_command_whose_output_nobody_reads_holds_no_take_down_up() -> None:
