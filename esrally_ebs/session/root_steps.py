@@ -20,7 +20,7 @@ from esrally_ebs import node as nodes
 from esrally_ebs.aws.ebs_statistics import LogPage, StatisticsReader
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.caller import Caller
-from esrally_ebs.machine.mounts import unmounted
+from esrally_ebs.machine.mounts import mount_at, unmounted
 from esrally_ebs.machine.private import give_tree, opened_below, require_unchangeable
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import NODE_USER, Backend, Node, Volume, VolumeSpec, session_name
@@ -501,11 +501,19 @@ class RootSteps:
         sockets = [] if place is None else control.sockets_of(place)
         for socket in sockets:
             os.chown(socket, self.caller.uid, self.caller.gid, follow_symlinks=False)
+        if volume.spec.backend is Backend.AWS and mount_at(volume.mount) is None:
+            self._let_pass(volume.mount.parent)
         with opened_below(volume.mount) as folder:
             if (gone := unmounted(volume)) is not None:
                 raise SetupError(gone)
             for name in _OWN_FOLDERS:
                 self._give(name, folder)
+
+    def _let_pass(self, point: Path) -> None:
+        """Of a snapshot's file system, whose root may be closed to the caller, or another's to change."""
+        assert self.caller is not None
+        os.chown(point, 0, self.caller.gid)
+        point.chmod(0o710)
 
     def _give(self, path: str | Path, folder: int | None = None) -> None:
         assert self.caller is not None

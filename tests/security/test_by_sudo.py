@@ -16,7 +16,10 @@ from leftovers import leftovers
 from quick_node import NODE_TABLE
 from shared_python import NOBODY, by_sudo, environment
 
+from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.processes import argv_of
+from esrally_ebs.model import NODE_USER, AwsSpec, Kind, Volume, VolumeSpec
+from esrally_ebs.session.root_steps import RootSteps
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 
@@ -374,3 +377,19 @@ def test_a_race_is_the_caller_s_from_its_first_process_to_its_report(
     assert (report.returncode, report.stderr) == (0, "")
     assert search in report.stdout
     assert left(shared) == []
+
+
+def test_the_user_passes_the_root_of_a_snapshot_and_changes_nothing_there(
+    tmp_path: Path,
+) -> None:
+    """A node's data directory is closed to others, and its owner may rename what is in it."""
+    point, own = tmp_path / "mnt", tmp_path / "mnt" / "esrally-ebs-s"
+    own.mkdir(parents=True)
+    point.chmod(0o750)
+    os.chown(point, NODE_USER, NODE_USER)
+    spec = VolumeSpec(name="a", type="gp3", aws=AwsSpec(snapshot="snap-0123456789abcdef0"))
+    steps = RootSteps(Caller(NOBODY, NOBODY, "nobody", "/nonexistent"), start_reaper=lambda *_: None)
+    steps._let_in(Volume(spec=spec, kind=Kind.EBS, mount=own))
+    status = point.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (0, NOBODY, 0o710)
+    assert (own / "fio").stat().st_uid == NOBODY
