@@ -20,7 +20,7 @@ from esrally_ebs.aws.clients import Aws
 from esrally_ebs.aws.instance import region_here
 from esrally_ebs.checks import preflight
 from esrally_ebs.checks.requirements import running_races
-from esrally_ebs.errors import PlanError, near
+from esrally_ebs.errors import PlanError, SetupError, near
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, be_called, run_in_terminal
 from esrally_ebs.machine.resources import home, plan_path, resource
 from esrally_ebs.model import Kind, Volume, parse_bound
@@ -216,10 +216,13 @@ def _migrate(context: Context, plan: Plan, wanted: ModifyPlan, say: Callable[[st
         measure=measure,
         record=folder.event,
     ).run()
-    if wanted.size is not None:
-        say(volumes.grow(arm.volume.mount))
     text = migration.summary(folder.events(), baseline_of(load_session(context.folder).baseline))
     folder.write_file("modification.txt", text + "\n")
+    if wanted.size is not None:
+        try:
+            say(volumes.grow(arm.volume.mount))
+        except SetupError as error:  # all is measured; only root grows it
+            folder.add_warning(f"arm {arm.name}: its file system has its old size: {error}")
     return text
 
 

@@ -216,8 +216,9 @@ def this_owner() -> RunOwner | None:
 
 
 def grow(point: Path) -> str:
-    """Make the file system at a mount point as large as its volume is now; a line that says so, or how to."""
+    """Make the file system of a path as large as its volume is now; a line that says so, or how to."""
     stack = identify(point, Roots()).stack
+    point = stack.mount.mount_point  # an arm may be a directory there, of which xfs_growfs knows nothing
     commands: dict[str, list[str | Path]] = {
         "xfs": ["xfs_growfs", point],
         "btrfs": ["btrfs", "filesystem", "resize", "max", point],

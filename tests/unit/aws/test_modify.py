@@ -181,6 +181,21 @@ def test_a_change_of_somebody_else_is_not_taken_for_ours() -> None:
         modify.begin(world.aws, world.volume, gp2(100), ours)
 
 
+def test_a_file_system_grows_by_its_mount_point_where_an_arm_is_a_directory_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a volume from a snapshot: xfs_growfs takes no path below a mount point."""
+    machine = FakeMachine(tmp_path)
+    machine.nvme("nvme1n1", "259:1", serial="vol0123456789abcdef1")
+    machine.mount("/mnt/c", "/dev/nvme1n1", "259:1")
+    commands: list[list[str | Path]] = []
+    monkeypatch.setattr(backend, "Roots", lambda: machine.roots)
+    monkeypatch.setattr(backend, "run", lambda argv, timeout_s: commands.append(argv))
+    text = backend.grow(Path("/mnt/c/esrally-ebs-s"))
+    assert commands == [["xfs_growfs", Path("/mnt/c")]]
+    assert text == "/mnt/c: the file system is as large as its volume now"
+
+
 @pytest.mark.parametrize("together", ["raid0", "btrfs"])
 def test_a_volume_that_is_part_of_more_is_mounted_and_its_file_system_does_not_grow_by_itself(
     together: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

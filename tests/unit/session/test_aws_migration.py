@@ -8,10 +8,13 @@ from changing_volume import OWNER, Breaking, World
 
 from esrally_ebs.aws.clients import Api
 from esrally_ebs.aws.modify import VolumeChange
-from esrally_ebs.errors import PlanError
+from esrally_ebs.errors import CommandError, PlanError
 from esrally_ebs.model import BaselineRow, Event, Kind, Volume, VolumeSpec
 from esrally_ebs.plan import parse_plan
+from esrally_ebs.session import runs
 from esrally_ebs.session.migration import Migration, phases, summary, volume_of
+from esrally_ebs.store import SessionFolder, load_session
+from esrally_ebs.store.context import Arm, Context, Member
 
 
 def migrated(
@@ -162,6 +165,30 @@ def test_a_race_and_the_want_of_a_job_are_each_refused_of_a_change_alone(
         parse_plan(with_change.format(more=wrong), "plan.toml")
     assert parse_plan(without.format(more=wrong), "plan.toml").modify is None
     assert parse_plan(with_change.format(more=mended), "plan.toml").modify is not None
+
+
+def test_a_file_system_that_does_not_grow_loses_nothing_that_was_measured(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By sudo fio, and what is done beside it, are the user's: xfs_growfs needs root."""
+    plan = parse_plan(PLAN.format(arm="data", more=f'size = "200GiB"\n{JOB}'), "plan.toml")
+    assert plan.modify is not None
+    folder = SessionFolder.create(home, "s", kind="baseline", plan=plan)
+    volume = Volume(spec=plan.arm[0], kind=Kind.EBS, mount=home, identity="vol-1")
+    arm = Arm(name="data", cluster="default", members=(Member(volume=volume),))
+    context = Context(session="s", folder=folder.path, run=home, plan=plan, arms=(arm,))
+
+    def refuse(mount: Path) -> str:
+        raise CommandError(f"xfs_growfs {mount}: exit code 1: Operation not permitted")
+
+    monkeypatch.setattr(runs.migration.Migration, "run", lambda self: None)
+    monkeypatch.setattr(runs.volumes, "grow", refuse)
+    monkeypatch.setattr(runs.volumes, "this_owner", lambda: None)
+    monkeypatch.setattr(runs, "Aws", lambda region: None)
+    text = runs._migrate(context, plan, plan.modify, lambda line: None)
+    assert (folder.path / "modification.txt").read_text() == f"{text}\n"
+    (warning,) = load_session(folder.path).warnings
+    assert warning.startswith("arm data: its file system has its old size: xfs_growfs ")
 
 
 def test_a_plan_that_modifies_is_read() -> None:
