@@ -40,6 +40,7 @@ __all__ = ["attach", "caveats", "detach", "dry_run", "grow", "sweep", "this_owne
 _BACKEND = "aws"
 _ASKED_AGAIN_S = 3.0
 _GROW_S = 600.0
+_QUICK_S = 15.0
 _SOME_REGION = "us-east-1"  # of a dry run that nothing tells its region
 _KINDS = {"ebs": Kind.EBS, "efs": Kind.EFS, "instance-store": Kind.INSTANCE_STORE}
 # By type; the types here cannot be made from a snapshot.
@@ -285,11 +286,15 @@ def check_machine(spec: VolumeSpec, roots: Roots) -> None:
         )
 
 
-def check_tools(spec: VolumeSpec, find: Callable[[str], str | None] = which) -> None:
-    """SetupError for a tool that the arm will need and that is missing."""
+def check_tools(
+    spec: VolumeSpec, find: Callable[[str], str | None] = which, ask: Callable[..., str] = run
+) -> None:
+    """SetupError for a tool that the arm will need and that is missing, or too old to take it down."""
     needed = {"mount.nfs4": "nfs-common"} if spec.type == "efs" and rehearsed_instance() is None else {}
     if spec.type != "efs":
         needed = {"wipefs": "util-linux", "mkfs.xfs": "xfsprogs"}
+    if spec.type == "instance-store":
+        needed |= {"blkdiscard": "util-linux"}
     if spec.stripes > 1:
         stripe_with = spec.aws.stripe_with if spec.aws else "mdadm"
         needed |= {"mdadm": "mdadm"} if stripe_with == "mdadm" else {"lvcreate": "lvm2"}
@@ -299,6 +304,11 @@ def check_tools(spec: VolumeSpec, find: Callable[[str], str | None] = which) -> 
                 f"volume '{spec.name}': {tool} is missing; install it (apt-get install {package}), then try"
                 " again"
             )
+    if "blkdiscard" in needed and "--force" not in ask(["blkdiscard", "--help"], timeout_s=_QUICK_S):
+        raise SetupError(
+            f"volume '{spec.name}': blkdiscard has no --force, so the disk could not be wiped afterwards;"
+            " install util-linux 2.36 or newer"
+        )
 
 
 def _check_same(goal: Goal, spec: VolumeSpec, directory: Path) -> None:

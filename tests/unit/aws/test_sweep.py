@@ -413,6 +413,7 @@ def test_two_run_directories_or_boots_never_have_one_owner() -> None:
         ("gp3", {"stripes": 2}, "mdadm"),
         ("gp3", {"stripes": 2, "aws": AwsSpec(stripe_with="lvm")}, "lvcreate"),
         ("efs", {}, "mount.nfs4"),
+        ("instance-store", {}, "blkdiscard"),
     ],
 )
 def test_a_missing_tool_is_named_before_anything_is_made(
@@ -422,3 +423,13 @@ def test_a_missing_tool_is_named_before_anything_is_made(
     spec = VolumeSpec(**{"name": "a", "type": type_, "size_bytes": GIB, "aws": AwsSpec()} | more)
     with pytest.raises(SetupError, match=f"^volume 'a': {tool} is missing; install it"):
         check_tools(spec, lambda name: None if name == tool else name)
+
+
+@pytest.mark.parametrize("stripes", [1, 2])
+def test_a_blkdiscard_that_cannot_wipe_a_disk_is_named_before_one_is_taken(stripes: int) -> None:
+    """That of util-linux 2.34, as Ubuntu 20.04 has it."""
+    spec = VolumeSpec(name="a", type="instance-store", size_bytes=GIB, aws=AwsSpec(), stripes=stripes)
+    old = " -o, --offset <num>  offset in bytes to discard from\n"
+    with pytest.raises(SetupError, match=r"blkdiscard has no --force, .* install util-linux 2\.36 or newer$"):
+        check_tools(spec, lambda name: name, lambda argv, timeout_s: old)
+    check_tools(spec, lambda name: name, lambda argv, timeout_s: f" -f, --force  disable all checking\n{old}")
