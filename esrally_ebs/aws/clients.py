@@ -59,6 +59,12 @@ _PASSING = THROTTLED | {"InternalError", "InternalFailure", "ServiceUnavailable"
 _STALE = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "AuthFailure", "InvalidClientTokenId"}
 )
+# What AWS says of a request that was signed too long ago or in the future, besides those of _STALE.
+_SIGNED = frozenset({"SignatureDoesNotMatch", "InvalidSignatureException", "RequestTimeTooSkewed"})
+_CLOCK_MATTERS_S = 240.0  # AWS takes signatures of five minutes
+# Which policy a denial is of. What the role's own allows does not count against the others.
+_DENIAL = re.compile(r"(explicit deny in an?|because no) ([A-Za-z -]*?(?:policy|boundary))")
+_OF_THE_ROLE = "because no identity-based policy"
 # Kinds of credentials that last as long as the instance, the container or its account does.
 _RENEWED = ("iam-role", "container-role", "assume-role-with-web-identity")
 _NEXT_STEP: Mapping[str, str] = {
@@ -312,8 +318,13 @@ def _refused(action: str, error: Any) -> AwsError:  # noqa: ANN401
     reply = error.response.get("Error", {})
     code = str(reply.get("Code", "unknown"))
     message = redacted(" ".join(str(reply.get("Message", "")).split()))
+    off_s = _clock_off_s(error.response, time.time())
     if code in _DENIED:
-        text = f"not allowed ({code}); add it to the role's policy, see docs/aws.md"
+        text = _denied(code, message)
+    elif code in _STALE | _SIGNED and off_s is not None and abs(off_s) > _CLOCK_MATTERS_S:
+        text = (
+            f"{code}: the clock here is {off_s:+.0f} s off AWS's, which takes five minutes; set it (chrony)"
+        )
     elif code in _STALE:
         text = f"{code}: the credentials are not, or no longer, valid; renew them"
     elif code in _PASSING:
@@ -321,6 +332,14 @@ def _refused(action: str, error: Any) -> AwsError:  # noqa: ANN401
     else:
         text = f"{code}: {message}"
     return AwsError(action, code, text)
+
+
+def _denied(code: str, message: str) -> str:
+    denial = _DENIAL.search(message)
+    if denial is None or denial[0] == _OF_THE_ROLE:
+        return f"not allowed ({code}); add it to the role's policy, see docs/aws.md"
+    why = f"no {denial[2]} allows it" if denial[1] == "because no" else denial[0]
+    return f"not allowed ({code}: {why}); ask whoever keeps that policy, the role's own cannot allow it"
 
 
 def _unreached(action: str, error: Exception) -> AwsError:

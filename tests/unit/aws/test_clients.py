@@ -2,8 +2,11 @@
 
 import logging
 import pickle
+import re
+from email.utils import parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
@@ -12,6 +15,7 @@ from fake_imds import imds
 from fake_machine import FakeMachine
 from loopback_server import serving
 
+from esrally_ebs.aws import clients
 from esrally_ebs.aws.clients import (
     REHEARSAL_VARIABLE,
     Aws,
@@ -134,6 +138,55 @@ def test_what_aws_refuses_for_now_says_to_try_again(code: str, monkeypatch: pyte
     monkeypatch.setattr(Aws, "_client", lambda self, service: Refusing())
     with pytest.raises(AwsError, match=f"^AWS ec2:DescribeVolumes: {code}: Not now; try again later$"):
         Aws("us-east-1").call("ec2", "DescribeVolumes")
+
+
+ROLE = "add it to the role's policy, see docs/aws.md"
+OTHER = "ask whoever keeps that policy, the role's own cannot allow it"
+
+
+@pytest.mark.parametrize(
+    ("because", "says"),
+    [
+        ("", f"(UnauthorizedOperation); {ROLE}"),
+        (
+            "because no identity-based policy allows the ec2:CreateVolume action",
+            f"(UnauthorizedOperation); {ROLE}",
+        ),
+        (
+            "with an explicit deny in a service control policy: arn:aws:organizations::123456789012:x",
+            f"(UnauthorizedOperation: explicit deny in a service control policy); {OTHER}",
+        ),
+        (
+            "because no permissions boundary allows the ec2:CreateVolume action",
+            f"(UnauthorizedOperation: no permissions boundary allows it); {OTHER}",
+        ),
+    ],
+)
+def test_a_denial_names_the_policy_that_is_its_reason(because: str, says: str) -> None:
+    text = (
+        f"You are not authorized. User: x is not authorized to perform: ec2:CreateVolume {because}. Encoded"
+    )
+    answer = {"Error": {"Code": "UnauthorizedOperation", "Message": text}}
+    error = clients._refused("ec2:CreateVolume", ClientError(answer, "CreateVolume"))
+    assert str(error) == f"AWS ec2:CreateVolume: not allowed {says}"
+    assert error.denied
+
+
+@pytest.mark.parametrize("code", ["AuthFailure", "RequestExpired", "SignatureDoesNotMatch"])
+def test_a_clock_that_was_set_is_named_and_not_the_credentials(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    date = "Fri, 27 Nov 2026 07:00:00 GMT"
+    answer = {
+        "Error": {"Code": code, "Message": "AWS was not able to validate the provided access credentials"},
+        "ResponseMetadata": {"HTTPHeaders": {"date": date}},
+    }
+    now_s = parsedate_to_datetime(date).timestamp()
+    for ahead_s, says in ((3600.0, r"the clock here is \+3600 s off AWS's"), (2.0, "credentials")):
+        now = SimpleNamespace(time=lambda ahead_s=ahead_s: now_s + ahead_s + 0.5)
+        monkeypatch.setattr(clients, "time", now)
+        error = clients._refused("ec2:DescribeVolumes", ClientError(answer, "DescribeVolumes"))
+        assert re.search(says, str(error))
 
 
 def test_of_an_answer_that_is_none_of_aws_nobody_knows_what_came(monkeypatch: pytest.MonkeyPatch) -> None:
