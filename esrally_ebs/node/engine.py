@@ -31,6 +31,10 @@ _UNREACHED = (  # what clients say until Docker 28, from 29 on, and by way of SS
     "failed to connect to the docker api",
     "error during connect",
 )
+ELSEWHERE = (
+    "the Docker engine does not share this machine's files and processes, as one on another machine, in a "
+    "container or of a snap; unset DOCKER_HOST, or take this machine's own engine (see 'docker context ls')"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,8 @@ def explained(text: str) -> SetupError:
             f"docker compose: plugin not found with HOME={os.environ.get('HOME', '')}; run 'make setup', "
             "or set HOME back to where ~/.docker/cli-plugins is"
         )
+    if "bind source path does not exist" in lower:  # which is one of ours
+        return SetupError(ELSEWHERE)
     return CommandError(text)
 
 

@@ -346,6 +346,10 @@ def _running(arm: str, name: str) -> engine.Container:
     container = engine.inspect(name)
     if container is None or not container.running:
         raise SetupError(f"arm {arm}: Elasticsearch ended while it started: {_ending(name, container)}")
+    if container.pid and not Path("/proc", str(container.pid)).exists():
+        time.sleep(_POLL_S)  # of an end the engine hears a moment later
+        if engine.inspect(name) == container:
+            raise SetupError(f"arm {arm}: {engine.ELSEWHERE}")
     return container
 
 

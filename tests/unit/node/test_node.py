@@ -65,6 +65,18 @@ def test_a_node_is_waited_for_as_long_as_more_of_its_shards_come(
             life._wait(["a"], ["c"], [tmp_path], image="i")
 
 
+def test_a_node_whose_process_is_not_here_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with ``DOCKER_HOST=tcp://docker:2375`` in CI: the port that it publishes is there, not here."""
+    no_pid = 2**31 - 1  # above any that the kernel gives
+    container = engine.Container(pid=no_pid, running=True, exit_code=0, out_of_memory=False, ports={9200: 1})
+    monkeypatch.setattr(engine, "inspect", lambda name: container)
+    monkeypatch.setattr(life, "_POLL_S", 0.0)
+    with pytest.raises(SetupError, match=r"arm a: the Docker engine does not share .* unset DOCKER_HOST"):
+        life._wait(["a"], ["c"], [tmp_path], image="i")
+
+
 def test_page_cache_is_what_heap_and_overhead_leave() -> None:
     # 1068 - 512 - 300
     assert node.page_cache_bytes(settings()) == 256 * MIB
@@ -243,6 +255,12 @@ def test_a_reason_is_one_short_line_whatever_the_log_holds(log: str) -> None:
             "usermod",
         ),
         ("docker: unknown command: docker compose", SetupError, "set HOME back"),
+        (
+            'Error response from daemon: invalid mount config for type "bind": bind source path does not '
+            "exist: /run/esrally-ebs/s/a/mnt/elasticsearch",
+            SetupError,
+            "unset DOCKER_HOST",
+        ),
         ("docker compose up: exit code 1: something else", CommandError, "something else"),
     ],
 )
