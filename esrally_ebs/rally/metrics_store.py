@@ -5,6 +5,7 @@ In bulk and in bounded time; whatever goes wrong is one line to read.
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,12 +17,13 @@ from typing import Any
 import elasticsearch
 from elastic_transport import TransportError
 from elasticsearch import Elasticsearch, helpers
-from esrally import config
 
 from esrally_ebs.errors import EbsError, PlanError, SetupError
+from esrally_ebs.rally.settings import configuration
 from esrally_ebs.report.documents import Document, documents
 from esrally_ebs.store import Session, SessionFolder, load_session
 
+_HOST = re.compile(r"[^\s/:@?#]+|[0-9A-Fa-f:.]+(%\w+)?")  # a name, or an address
 _FALSE_WORDS = ("", "0", "false", "no", "off", "none")
 _TEMPLATE = "rally-ebs"
 _AT_ONCE = 2000  # documents in a request: about a megabyte
@@ -48,7 +50,8 @@ class StoreAddress:
     @property
     def url(self) -> str:
         """The address as one would type it, without who we are."""
-        return f"{'https' if self.secure else 'http'}://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host  # an address of IPv6
+        return f"{'https' if self.secure else 'http'}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +144,12 @@ def store_address(cfg: Any) -> StoreAddress | None:
     host, port = _text(cfg, "datastore.host"), _number(cfg, "datastore.port")
     if not host or port is None:
         raise PlanError("rally.ini: [reporting] names an Elasticsearch store; give datastore.host and .port")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (_HOST.fullmatch(host) and 0 < port < 2**16):
+        raise PlanError(
+            f"rally.ini: [reporting] datastore.host = {host}, .port = {port}: no host and port; write them "
+            "without http:// (that is datastore.secure), as es.example.com and 9200"
+        )
     # as in Rally, the environment goes before the file
     key = os.environ.get("RALLY_REPORTING_DATASTORE_API_KEY") or _text(cfg, "datastore.api_key")
     user = os.environ.get("RALLY_REPORTING_DATASTORE_USER") or _text(cfg, "datastore.user")
@@ -163,12 +172,11 @@ def store_address(cfg: Any) -> StoreAddress | None:
 def configured_store(name: str | None) -> StoreAddress:
     """The store of ``rally.ini``, or of ``rally-<name>.ini``.
 
-    Raises PlanError when there is no such file or it names no Elasticsearch.
+    Raises PlanError when there is no such file, Rally cannot read it, or it names no Elasticsearch.
     """
-    cfg = config.Config(config_name=name)
+    cfg = configuration(name)
     if not cfg.config_present():
         raise PlanError(f"{cfg.config_file.location}: not there; run 'esrally' once, or name another one")
-    cfg.load_config()
     address = store_address(cfg)
     if address is None:
         raise PlanError(

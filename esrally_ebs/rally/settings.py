@@ -1,5 +1,6 @@
 """What Rally was asked for -> one Plan: track parameters and ``--car`` over the plan's file; and back."""
 
+import configparser
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,27 @@ def race_settings(cfg: Any, plan_of_track: str = "", *, of_track: bool = True) -
         in_race_control=in_race_control,
         race_id=str(cfg.opts("system", "race.id", mandatory=False, default_value="")),
     )
+
+
+def configuration(name: str | None = None) -> Any:
+    """What ``rally.ini``, or ``rally-<name>.ini``, says; no more than Rally's own where there is none.
+
+    Raises PlanError for a file that Rally cannot read.
+    """
+    cfg = config.Config(config_name=name)
+    try:
+        if cfg.config_present():
+            cfg.load_config()
+    except (ValueError, KeyError, configparser.Error) as error:
+        # without what stands there, which may be a part of a password
+        what = str(error) if type(error) is ValueError else type(error).__name__
+        line, option = getattr(error, "lineno", None), getattr(error, "option", None)
+        where = f" in line {line}" if line else f" at {option}" if option else ""
+        raise PlanError(
+            f"{cfg.config_file.location}: Rally cannot read it ({what}{where}); mend it: UTF-8, and in a"
+            " value $ is written $$ and % is %%"
+        ) from error
+    return cfg
 
 
 def require_own_nodes(cfg: Any) -> None:

@@ -241,14 +241,28 @@ def test_the_address_is_that_of_rallys_configuration(rally_home: Path) -> None:
         (("datastore.type = in-memory",), "Rally keeps its metrics in memory"),
         (ADDRESS[:1], "give datastore.host and .port"),
         ((*ADDRESS[:2], "datastore.port = nine"), "datastore.port = nine: not a number"),
+        ((*ADDRESS[:2], "datastore.port = 92000"), r"\.port = 92000: no host and port"),
+        ((ADDRESS[0], "datastore.host = https://es.example", ADDRESS[2]), "without http://"),
+        ((*ADDRESS, "datastore.password = pa$"), r"line 9, col 24\); .* \$ is written \$\$"),
+        ((*ADDRESS, "datastore.password = a$hunter2"), r"ini: Rally cannot read it \(KeyError\); mend"),
+        ((*ADDRESS, "datastore.password = a%hunter2"), r"Error at datastore\.password\); .* % is %%"),
+        ((*ADDRESS, "datastore.port = 1"), r"DuplicateOptionError in line 9\)"),
+        (("[reporting]",), r"DuplicateSectionError in line 6\)"),
     ],
 )
 def test_a_configuration_without_a_store_is_refused_with_what_to_write(
     rally_home: Path, lines: tuple[str, ...], text: str
 ) -> None:
     ini(rally_home, *lines)
-    with pytest.raises(PlanError, match=text):
+    with pytest.raises(PlanError, match=text) as refused:
         configured_store(None)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["2001:db8::7", "[2001:db8::7]"])
+def test_a_store_may_have_an_address_of_ipv6(rally_home: Path, host: str) -> None:
+    ini(rally_home, ADDRESS[0], f"datastore.host = {host}", ADDRESS[2])
+    assert configured_store(None).url == "http://[2001:db8::7]:9243"
 
 
 def test_a_configuration_that_is_not_there_is_named(rally_home: Path) -> None:
