@@ -9,7 +9,7 @@ EXIT_SETUP=3 # the machine cannot; the same code as esrally-ebs has
 export ROOT STATE VENV EXIT_SETUP
 
 # Variables of the user's that the commands, apt, debootstrap, AWS and Rally understand; sudo would drop them.
-KEPT_VARIABLES=$(compgen -e | grep -xiE 'ESRALLY_EBS_[A-Z_]+|ES_IMAGE|AWS_[A-Z0-9_]+|RALLY_REPORTING_[A-Z_]+|(https?|ftp|all|no)_proxy' |
+KEPT_VARIABLES=$(compgen -e | grep -xiE 'ESRALLY_EBS_[A-Z_]+|ES_IMAGE|AWS_[A-Z0-9_]+|RALLY_(HOME|REPORTING_[A-Z_]+)|(https?|ftp|all|no)_proxy' |
     paste -sd, || true)
 
 # Made by root in a user's checkout, it must not be closed to that user afterwards.

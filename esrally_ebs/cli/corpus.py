@@ -14,7 +14,7 @@ from esrally_ebs.workload import corpus
 
 app = typer.Typer(help="Documents of the noaa-ebs track.", no_args_is_help=True)
 
-_RALLY_DATA = Path("~/.rally/benchmarks/data/noaa-ebs")
+_TRACK = "noaa-ebs"
 
 
 @app.command("generate")
@@ -46,11 +46,14 @@ def corpus_convert(
     stations: Annotated[Path, typer.Option(help="ghcnd-stations.txt")] = Path("ghcnd-stations.txt"),
     countries: Annotated[Path, typer.Option(help="ghcnd-countries.txt")] = Path("ghcnd-countries.txt"),
     states: Annotated[Path, typer.Option(help="ghcnd-states.txt")] = Path("ghcnd-states.txt"),
-    output: Annotated[Path, typer.Option(help="Directory; default where Rally keeps it.")] = _RALLY_DATA,
+    output: Annotated[Path | None, typer.Option(help="Directory; default: where Rally looks for it.")] = None,
 ) -> None:
     """Make a corpus of NOAA's own GHCN-Daily files."""
+    # imported here: to generate needs no Rally
+    from esrally_ebs.rally.settings import documents_of
+
     try:
-        folder = output.expanduser()
+        folder = documents_of(_TRACK) if output is None else output.expanduser()
     except RuntimeError as error:
         raise PlanError(f"--output {output}: {error}; write the whole path") from error
     made = corpus.convert(by_year, folder, stations=stations, countries=countries, states=states)

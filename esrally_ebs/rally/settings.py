@@ -4,9 +4,10 @@ import configparser
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from esrally import config
+from esrally import config, paths
 from esrally.utils import opts
 
 from esrally_ebs.errors import PlanError
@@ -86,6 +87,12 @@ def configuration(name: str | None = None) -> Any:
             " value $ is written $$ and % is %%"
         ) from error
     return cfg
+
+
+def documents_of(track: str) -> Path:
+    """Where Rally looks for the documents of a track whose only corpus has its name."""
+    data = configuration().opts("benchmarks", "local.dataset.cache", mandatory=False)
+    return Path(data or Path(paths.rally_confdir(), "benchmarks", "data"), track)
 
 
 def require_own_nodes(cfg: Any) -> None:

@@ -164,7 +164,7 @@ def test_every_variable_is_documented() -> None:
 
 
 def test_make_passes_on_every_variable_of_ours_to_what_it_calls_by_sudo() -> None:
-    named = set(re.findall(r"`(ESRALLY_EBS_[A-Z_]+)`", REFERENCE))
+    named = set(re.findall(r"`((?:ESRALLY_EBS|RALLY)_[A-Z_]+)`", REFERENCE))
     given = dict.fromkeys(named, "x") | {"PATH": os.environ["PATH"]}
     words = ["bash", "-c", 'source scripts/common.sh; echo "$KEPT_VARIABLES"']
     ended = subprocess.run(words, cwd=ROOT, env=given, capture_output=True, text=True, check=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import jinja2
 import pytest
 
+from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.workload.corpus import convert, ensure
@@ -106,6 +107,22 @@ def test_a_race_takes_the_converted_corpus_instead_of_making_one(
     before = made.path.read_bytes()
     assert ensure(tmp_path, documents=2, seed=7) == made
     assert made.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("lines", ["", "[benchmarks]\nlocal.dataset.cache = {}/data\n"])
+def test_the_corpus_goes_where_rally_looks_for_it(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str
+) -> None:
+    """Else a race makes as many documents of its own, and says nothing."""
+    (rally := tmp_path / ".rally").mkdir()
+    (rally / "rally.ini").write_text(lines.format(tmp_path))
+    monkeypatch.setenv("RALLY_HOME", str(tmp_path))
+    rows = tmp_path / "2016.csv"
+    rows.write_text(ROWS)
+    named = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    assert main(["corpus", "convert", str(rows), *named]) == 0
+    data = tmp_path / "data" if lines else rally / "benchmarks" / "data"
+    assert (data / "noaa-ebs" / "documents-2.json").is_file()
 
 
 def test_the_converter_knows_the_elements_of_the_index_and_no_other() -> None:
