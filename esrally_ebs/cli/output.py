@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.units import one_line, printable
 
 _PIPE_WIDTH = 10_000  # columns of a table that no terminal shows
+_STANDARD = {"/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,9})")  # of this process
 
 
 def file_or_stdout(path: Path | None) -> Path | None:
@@ -79,12 +82,17 @@ def put(text: str, output: Path | None = None) -> None:
     # imported here: with its package come plans and tables of sessions, which most commands print without
     from esrally_ebs.store.files import aside
 
+    content = text.encode("utf-8", "replace")
     try:
-        if (place := _replaced_by(output)) is None:
-            output.write_text(text, encoding="utf-8", errors="replace")
+        if match := _DESCRIPTOR.fullmatch(_STANDARD.get(str(output), str(output))):
+            # what it leads to may be a file that others write to as well: the log of a job in CI
+            with os.fdopen(os.dup(int(match[1])), "wb") as file:
+                file.write(content)
+        elif (place := _replaced_by(output)) is None:
+            output.write_bytes(content)
         else:
             with aside(place) as file:
-                file.write(text.encode("utf-8", "replace"))
+                file.write(content)
     except OSError as error:
         is_misnamed = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
         kind = PlanError if is_misnamed else SetupError

@@ -157,6 +157,16 @@ def test_a_dash_is_stdout_for_files_beside_the_output_too(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_goes_to_a_descriptor_stands_behind_what_its_file_has(tmp_path: Path) -> None:
+    with (log := tmp_path / "job.log").open("w") as file:
+        file.write("built\n")
+        file.flush()
+        put("<testsuites />\n", Path(f"/dev/fd/{file.fileno()}"))
+        file.seek(0, os.SEEK_END)
+        file.write("done\n")
+    assert log.read_text() == "built\n<testsuites />\ndone\n"
+
+
 def test_links_in_a_circle_make_way_for_what_is_written(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert main(["dashboard", "--output", str(tmp_path / "loop")]) == 0
