@@ -1,5 +1,6 @@
 """What every command prints with: a console that keeps rows whole in a pipe, tables that fold, files."""
 
+import errno
 import json
 import os
 import re
@@ -79,9 +80,6 @@ def put(text: str, output: Path | None = None) -> None:
         # at once: into a pipe, too, a long command says how far it is
         print(printable(text), end="" if text.endswith("\n") else "\n", flush=True)
         return
-    # imported here: with its package come plans and tables of sessions, which most commands print without
-    from esrally_ebs.store.files import aside
-
     content = text.encode("utf-8", "replace")
     try:
         if match := _DESCRIPTOR.fullmatch(_STANDARD.get(str(output), str(output))):
@@ -91,13 +89,41 @@ def put(text: str, output: Path | None = None) -> None:
         elif (place := _replaced_by(output)) is None:
             output.write_bytes(content)
         else:
-            with aside(place) as file:
-                file.write(content)
+            _write_whole(place, content)
     except OSError as error:
         is_misnamed = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
         kind = PlanError if is_misnamed else SetupError
         where = "in a directory that is there" if is_misnamed else "elsewhere"
         raise kind(f"{output}: {error.strerror}; name a file {where}") from error
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """In the place of the file, with its mode; into it where that cannot be, as where it is mounted."""
+    # imported here: with its package come plans and tables of sessions, which most commands print without
+    from esrally_ebs.store.files import aside
+
+    try:
+        with aside(path) as file:
+            file.write(content)
+            if (mode := _own_mode(path)) is not None:
+                os.fchmod(file.fileno(), mode)
+    except OSError as error:
+        is_mounted = error.errno in (errno.EBUSY, errno.EROFS) and path.is_file()
+        is_own = isinstance(error, PermissionError) and _own_mode(path) is not None
+        if not (is_mounted or is_own):
+            raise
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW), "wb") as file:
+            file.write(content)
+
+
+def _own_mode(path: Path) -> int | None:
+    """Who may read and write a file of this user's; None for what is none."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+    return stat.S_IMODE(status.st_mode) if is_own else None
 
 
 def _replaced_by(output: Path) -> Path | None:

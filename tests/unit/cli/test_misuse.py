@@ -1,5 +1,6 @@
 """What is typed wrong, and what cannot be printed: one line and the exit code of it, never a traceback."""
 
+import errno
 import io
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 import weakref
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -165,6 +167,34 @@ def test_what_goes_to_a_descriptor_stands_behind_what_its_file_has(tmp_path: Pat
         file.seek(0, os.SEEK_END)
         file.write("done\n")
     assert log.read_text() == "built\n<testsuites />\ndone\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "is_own", "holds"),
+    [(errno.EBUSY, False, "new"), (errno.EACCES, True, "new"), (errno.EACCES, False, "old")],
+)
+def test_a_file_in_whose_place_nothing_can_be_put_is_written_to(
+    number: int, is_own: bool, holds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is mounted into a container, or this user's in a directory that is closed to the user."""
+
+    def refuse(path: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    (output := tmp_path / "index.html").write_text("old")
+    monkeypatch.setattr(Path, "replace", refuse)
+    user = output.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: user if is_own else user + 1)
+    with nullcontext() if holds == "new" else pytest.raises(SetupError, match="name a file elsewhere"):
+        put("new", output)
+    assert [path.read_text() for path in tmp_path.iterdir()] == [holds]
+
+
+def test_who_may_read_a_report_may_read_the_next_one(tmp_path: Path) -> None:
+    (output := tmp_path / "report.html").touch(mode=0o600)
+    put("new", output)
+    assert output.stat().st_mode & 0o777 == 0o600
+    assert output.read_text() == "new"
 
 
 def test_links_in_a_circle_make_way_for_what_is_written(tmp_path: Path) -> None:
