@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -43,23 +44,29 @@ def clean_command(
     except SetupError as error:
         silence = str(error)
     for name in running.sessions()[1]:
-        put(f"{run_dir() / name}: left alone, it does not carry our marks")
+        _tell(f"{run_dir() / name}: left alone, it does not carry our marks")
     is_noted, of_aws = _sweep(dead_instances=dead_instances)
     problems += of_aws
     if silence:
-        put(f"the Docker engine was not asked for nodes of killed sessions: {silence}")
+        _tell(f"the Docker engine was not asked for nodes of killed sessions: {silence}")
         is_noted = True
     for line, is_there in hosts.leftovers(home()):
         if is_there:
             problems.append(line)
         else:
-            put(line)
+            _tell(line)
             is_noted = True
     for problem in problems:
         complain(f"esrally-ebs: {problem}")
     if not problems:
-        put(f"nothing {'else ' if is_noted else ''}is left behind")
+        _tell(f"nothing {'else ' if is_noted else ''}is left behind")
     return 3 if problems else 0
+
+
+def _tell(text: str) -> None:
+    """Print; where nobody reads any more, as after ``grep -q``, what else is left behind shall still go."""
+    with suppress(BrokenPipeError):
+        put(text)
 
 
 def _say_removed(taken_down: Iterable[tuple[str, list[str]]]) -> list[str]:
@@ -67,7 +74,7 @@ def _say_removed(taken_down: Iterable[tuple[str, list[str]]]) -> list[str]:
     problems: list[str] = []
     for session, left in taken_down:
         problems += left
-        put(f"{session}: {'not all could be removed' if left else 'removed'}")
+        _tell(f"{session}: {'not all could be removed' if left else 'removed'}")
     return problems
 
 
@@ -77,7 +84,7 @@ def _sweep(*, dead_instances: bool) -> tuple[bool, list[str]]:
 
     def say(text: str) -> None:
         lines.append(text)
-        put(text)
+        _tell(text)
 
     problems = volumes.sweep_aws(say, dead_instances=dead_instances)
     return bool(lines), problems

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from esrally.utils import process
 from small_plan import small_plan
 
 from esrally_ebs import __version__
-from esrally_ebs.cli import main
+from esrally_ebs.cli import machine, main
 from esrally_ebs.cli.output import put
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import processes as system
@@ -128,6 +129,32 @@ def test_a_closed_pipe_is_no_failed_gate(monkeypatch: pytest.MonkeyPatch) -> Non
             patched.setattr(sys, "stdout", stream)
             assert main(words) == 141
     os.close(writing)
+
+
+def test_clean_removes_all_where_nobody_reads_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[str] = []
+
+    def take_down() -> Iterator[tuple[str, list[str]]]:
+        for session in ("s-1", "s-2"):
+            removed.append(session)
+            yield session, []
+
+    def hung_up(text: str) -> None:
+        raise BrokenPipeError
+
+    def sweep(say: Callable[[str], None], *, dead_instances: bool) -> list[str]:
+        say("vol-1: deleted")
+        removed.append("vol-1")
+        return []
+
+    monkeypatch.setattr(machine, "put", hung_up)
+    monkeypatch.setattr(machine.clean, "clean", take_down)
+    monkeypatch.setattr(machine.clean, "clean_nodes", lambda: iter(()))
+    monkeypatch.setattr(machine.running, "sessions", lambda: ([], []))
+    monkeypatch.setattr(machine.volumes, "sweep_aws", sweep)
+    monkeypatch.setattr(machine.hosts, "leftovers", lambda home: ())
+    assert main(["clean"]) == 0
+    assert removed == ["s-1", "s-2", "vol-1"]
 
 
 def test_a_full_disk_under_the_output_is_one_line(
