@@ -1,6 +1,7 @@
 """Reading session folders: one whole, all as a list, or one by a name that a person would type."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def find_session(home: Path, name: str) -> Path:
             return path
     sessions = list_sessions(home)
     if name == "latest":
-        fitting = [session for session in sessions if _is_measured(session)][-1:]
+        fitting = _latest(sessions)
     else:
         fitting = [session for session in sessions if session.id.startswith(name)]
     if not fitting and name == "latest":
@@ -114,6 +115,24 @@ def find_session(home: Path, name: str) -> Path:
             f"session {name!r}: {len(fitting)} sessions start so ({ids} ...); give more of the id"
         )
     return fitting[0].path
+
+
+def _latest(sessions: Sequence[SessionSummary]) -> list[SessionSummary]:
+    """The last that was measured, if there is one.
+
+    PermissionError where it may be one that this user may not look into: a folder that changed since.
+    """
+    measured, closed = [], []
+    for session in sessions:
+        try:
+            measured += [session] if _is_measured(session) else []
+        except PermissionError as error:
+            closed.append((session.path.stat().st_mtime, error))
+    began_s = (measured[-1].started_at if measured else None) or 0.0
+    for changed_s, refusal in closed:
+        if changed_s > began_s:
+            raise refusal
+    return measured[-1:]
 
 
 def _is_measured(session: SessionSummary) -> bool:

@@ -1,5 +1,6 @@
 """The session folder: made once, found by name, refused when it is broken."""
 
+import errno
 import json
 import os
 import resource
@@ -15,8 +16,9 @@ from stored import GP2, ROW
 
 from esrally_ebs.errors import FormatError, PlanError, SetupError
 from esrally_ebs.model import Event, State
-from esrally_ebs.store import SessionFolder, find_session, list_sessions, load_session
+from esrally_ebs.store import SessionFolder, find_session, list_sessions, load_session, reading
 from esrally_ebs.store.encoding import baseline_of, plain
+from esrally_ebs.store.session import SessionSummary
 
 
 @pytest.fixture
@@ -209,6 +211,28 @@ def test_a_session_is_found_by_id_start_path_or_as_the_latest_complete_one(tmp_p
         find_session(tmp_path, "ab")
     with pytest.raises(PlanError, match="not found"):
         find_session(tmp_path, "zz")
+
+
+def test_the_latest_is_known_beside_older_folders_that_are_closed_to_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As lost+found of a disk mounted there, or what others have recorded with a umask of 077."""
+    folder = SessionFolder.create(tmp_path, "a-1", kind="race", plan=small_plan(), started_at=100.0)
+    folder.finish(State.COMPLETE)
+    (closed := tmp_path / "sessions" / "lost+found").mkdir()
+    is_measured = reading._is_measured
+
+    def look(session: SessionSummary) -> bool:
+        if session.path == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(closed / "report.json"))
+        return is_measured(session)
+
+    monkeypatch.setattr(reading, "_is_measured", look)
+    os.utime(closed, (99.0, 99.0))
+    assert find_session(tmp_path, "latest") == folder.path
+    os.utime(closed, (101.0, 101.0))
+    with pytest.raises(PermissionError):
+        find_session(tmp_path, "latest")
 
 
 def test_a_name_that_no_file_can_have_is_not_found(tmp_path: Path) -> None:
