@@ -171,6 +171,7 @@ def format_of(form: str | None, output: Path | None, known: Iterable[str] = repo
     if output.is_dir():
         raise PlanError(f"--output {output}: is a folder; name a file")
     suffix = output.suffix[1:].lower()
+    suffix = "html" if suffix == "htm" else suffix
     form = form or next((name for name in known if suffix in (name, report.SUFFIX.get(name))), None)
     kind, packed = mimetypes.guess_type(output.name)
     kind = packed or kind or "text/plain"

@@ -155,6 +155,7 @@ def test_the_gate_command_has_the_exit_codes_of_the_contract_and_writes_junit(
         (None, "report.json", "{"),
         (None, "report.markdown", "# p: session"),
         (None, "REPORT.HTML", "<!doctype html>"),
+        (None, "report.htm", "<!doctype html>"),
         (None, "report.rst", "p: session"),
         ("text", "report.html", "p: session"),
     ],
