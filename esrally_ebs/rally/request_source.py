@@ -6,12 +6,13 @@ usual ones.
 
 import copy
 import random
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 from esrally.track import params as rally_params
+from numpy.random import bit_generator
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Request, Work
@@ -148,14 +149,16 @@ class RequestSource:
         self._details = {key: params[key] for key in (DETAILS,) if is_search and key in params}
         if inner is None:
             _seed(params[_CHANCE])
-            inner = _inner(track, params)
+            with _no_entropy():
+                inner = _inner(track, params)
         self.inner = inner
         self._chance = _chance()  # that writes draw from
 
     def partition(self, index: int, total: int) -> "RequestSource":
         """The part of one client; it counts its own requests."""
         _seed(f"{self._params[_CHANCE]} {index}")  # other workers have other clients
-        inner = self.inner.partition(index, total)
+        with _no_entropy():
+            inner = self.inner.partition(index, total)
         return RequestSource(self._track, self._params, inner=inner, client=index, clients=total)
 
     @property
@@ -170,7 +173,8 @@ class RequestSource:
             self._pairs += 1
             # what opens a connection comes before the schedule, and takes nothing from a log's piece
             leads = self._pairs == 1 and open_loop.OPEN in self._params and "piece" in self._params
-            self._request = self._next(copy.copy(self.inner) if leads else self.inner)
+            with _no_entropy():
+                self._request = self._next(copy.copy(self.inner) if leads else self.inner)
         block = self._turns.pop(0)
         # Rally's runners change what they are given: a search of some pages leaves in its body where it ended
         request = copy.deepcopy(self._request) if block.work is Work.SEARCH else self._request
@@ -210,6 +214,30 @@ def _seed(text: str) -> None:
     """What a track's own parameter source may draw from, or seed anew."""
     random.seed(text)
     np.random.seed(random.Random(text).getrandbits(32))
+
+
+@contextmanager
+def _no_entropy() -> Iterator[None]:
+    """Seeds what a source seeds with nothing, as ``random.Random()`` does, from what all arms draw alike."""
+
+    def drawn(seed: Any) -> Any:
+        return random.getrandbits(32) if seed is None else seed
+
+    of_object, of_module, of_numpy = random.Random.seed, random.seed, np.random.seed
+    replaced: tuple[tuple[Any, str, Any], ...] = (
+        (random.Random, "seed", lambda self, a=None, version=2: of_object(self, drawn(a), version)),
+        (random, "seed", lambda a=None, version=2: of_module(drawn(a), version)),
+        (np.random, "seed", lambda seed=None: of_numpy(drawn(seed))),
+        (bit_generator, "randbits", random.getrandbits),  # of default_rng() and RandomState()
+    )
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    for owner, name, own in replaced:
+        setattr(owner, name, own)
+    try:
+        yield
+    finally:
+        for owner, name, original in before:
+            setattr(owner, name, original)
 
 
 def _chance() -> tuple[Any, Any]:

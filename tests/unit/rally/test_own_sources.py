@@ -54,6 +54,40 @@ def test_what_a_track_leaves_to_chance_is_the_same_on_all_arms(
     assert len({str(each) for each in asked}) == rounds  # as with the requests of a log
 
 
+class Unseeded(Drawn):
+    """As msmarco and wikipedia of rally-tracks shuffle their queries, unless they are given a seed."""
+
+    def __init__(self, track: object, params: dict[str, Any], **_: object) -> None:
+        self.queries = list(range(1000))
+        random.Random(params.get("seed")).shuffle(self.queries)
+        random.seed(params.get("seed"))
+        np.random.seed(params.get("seed"))
+        self.own = np.random.default_rng()
+
+    def params(self) -> dict[str, Any]:
+        drawn = random.random(), np.random.rand(), self.own.random(), np.random.RandomState().rand()
+        return {"body": (self.queries.pop(), *drawn)}
+
+
+def test_what_a_track_seeds_with_nothing_is_the_same_on_all_arms_and_another_in_each_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(vars(rally_params)["__PARAM_SOURCES_BY_NAME"], "unseeded", Unseeded)
+    search = rally_track.Task("q", rally_track.Operation("q", "search", params={}, param_source="unseeded"))
+    bodies: dict[str, list[Any]] = {}
+    for each in expand([search], parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "cold"})):
+        client = RequestSource(None, each.operation.params).partition(0, 1)
+        bodies[each.name] = [client.params()["body"] for _ in range(3)]
+    asked = [[bodies[f"q-{arm}-r{number}"] for number in (1, 2)] for arm in ("gp2", "gp3")]
+    assert asked[0] == asked[1]
+    assert len({part for rounds in asked[0] for body in rounds for part in body}) == 2 * 3 * 5
+    outside = []
+    for _ in range(2):
+        random.seed("t")
+        outside.append(random.Random().random())
+    assert outside[0] != outside[1]
+
+
 class PassedOn(Drawn):
     """As bring-your-own of rally-tracks has it: what it does not know are parameters of a search template."""
 
