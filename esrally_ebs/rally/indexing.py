@@ -94,7 +94,14 @@ class TrackIndexing:
         with self._one_line("documents"):
             self.prepare()
         loader.set_absolute_data_path(self.cfg, self.track)
-        return MERGE_ROOM * sum(path.stat().st_size for path in self._files())
+        return MERGE_ROOM * self._share() * sum(path.stat().st_size for path in self._files())
+
+    def _share(self) -> float:
+        """Which part of the documents is indexed at most: all, unless each bulk task takes a percentage."""
+        tasks = (task for element in self.track.challenges[0].schedule for task in element)
+        given = [task.operation.params for task in tasks if task.operation.type == "bulk"]
+        percent = sum(float(params.get("ingest-percentage", 100)) for params in given) if given else 100
+        return min(percent / 100, 1.0)
 
     def _files(self) -> Mapping[Path, int]:
         """The files that are indexed and are there, with the number of their documents."""

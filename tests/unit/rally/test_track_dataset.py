@@ -16,6 +16,7 @@ import pytest
 import user_tracks
 from es_gp3 import node_of
 from esrally import config, exceptions
+from esrally import track as rally_track
 from esrally.driver import runner
 from esrally.track import loader
 from esrally.utils import opts
@@ -179,6 +180,26 @@ def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
         SetupError, match=r"^documents of track papers: .*; mend the track, or see Rally's log$"
     ):
         source.room_bytes()
+
+
+@pytest.mark.parametrize(
+    ("percentages", "share"), [([], 1.0), ([10], 0.1), (["2.5", 10], 0.125), ([None], 1.0), ([None, 50], 1.0)]
+)
+def test_room_is_asked_for_what_is_indexed_of_the_documents(
+    tmp_path: Path, percentages: list[Any], share: float
+) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    user_tracks.papers(folder)
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    track = read_track(cfg, folder)
+    given = ({} if each is None else {"ingest-percentage": each} for each in percentages)
+    bulks = [
+        rally_track.Task(f"{number}", rally_track.Operation("bulk", "bulk", params={"bulk-size": 5, **own}))
+        for number, own in enumerate(given)
+    ]
+    source = TrackIndexing(cfg=cfg, track=with_tasks(track, bulks), corpora={}, prepare=lambda: None)
+    assert source.room_bytes() == pytest.approx(2 * share * (folder / "papers.json").stat().st_size)
 
 
 def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(tmp_path: Path) -> None:
