@@ -464,6 +464,8 @@ def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
     warms = block.phase is Phase.WARMUP or (block.phase is Phase.BESIDE and not block.round)
     clone.name += f"-warmup{_of_start(block)}" if warms else f"-r{block.round}" if block.round else ""
     clone.completes_parent = clone.any_completes_parent = False
+    if clone.time_period is None and clone.warmup_time_period:
+        clone.warmup_time_period = 0  # else of the same documents fewer count on the faster arm
     clone.params = dict(task.params)
     clone.tags = list(task.tags)
     clone.meta_data = {**task.meta_data, **_meta_data(block)}

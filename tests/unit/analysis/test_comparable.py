@@ -119,6 +119,15 @@ def test_an_arm_that_was_sent_no_request_at_all_is_named() -> None:
     assert check.text == "t: unequal numbers of requests: a 1, b 0"
 
 
+def test_arms_that_index_by_themselves_may_need_other_numbers_of_requests() -> None:
+    """As until a transform is done, or for half an hour of documents."""
+    indexed = [row(arm=arm, round=0) for arm in "abb"]
+    (check,) = (each for each in check_comparable(session(table(*indexed))) if each.name == "requests")
+    assert check.ok
+    assert check.text.endswith(", but for what an arm does until it is done, or for a time: t (a 1, b 2)")
+    assert failing(session(table(row(round=0)))) == ["requests"]
+
+
 def test_failed_requests_are_named_with_their_arm() -> None:
     samples = table(row(), row(arm="b"), row(task="u"), row(task="u", arm="b", success=False))
     (check,) = [check for check in check_comparable(session(samples)) if not check.ok]

@@ -102,6 +102,16 @@ def test_times_of_the_track_do_not_decide_how_often_a_search_is_asked() -> None:
     } == {(None, None)}
 
 
+@pytest.mark.parametrize(("period", "warms"), [(None, 0), (1800, 240)])
+def test_where_arms_index_by_themselves_all_documents_count(period: int | None, warms: int) -> None:
+    """Those of the first minutes, which rally-tracks leave out, are more on the faster arm."""
+    index = task("index", "bulk")
+    index.warmup_iterations = index.iterations = None
+    index.warmup_time_period, index.time_period = 240, period
+    made = [each for each in expand([index], plan()) if each.operation.type == "bulk"]
+    assert [(each.warmup_time_period, each.time_period) for each in made] == [(warms, period)] * 2
+
+
 @pytest.mark.parametrize(
     ("schedule", "says"),
     [
