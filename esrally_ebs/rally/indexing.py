@@ -141,7 +141,8 @@ class TrackIndexing:
         with self._one_line("indexing"), _registered(self.cfg, self.track.name):
             for element in self.track.challenges[0].schedule:
                 for task in element:
-                    _require_able(task, node)
+                    if task.operation.type == "cluster-health":
+                        require_green(task.name, task.operation.params, node)
                 places = [(task, number) for task in element for number in range(task.clients)]
                 # a parallel element may have fewer clients, which then go on with further tasks
                 for first in range(0, len(places), element.clients):
@@ -189,11 +190,10 @@ class TrackIndexing:
         await run.run()
 
 
-def _require_able(task: Any, node: Node) -> None:
+def require_green(task: str, params: Mapping[str, Any], node: Node) -> None:
     """Raise PlanError for a task that waits for replicas that one node cannot have; Rally would not end."""
-    params = task.operation.params
     wanted = str((params.get("request-params") or {}).get("wait_for_status"))
-    if task.operation.type != "cluster-health" or wanted.lower() != "green":
+    if wanted.lower() != "green":
         return
     index = quote(str(params.get("index") or "_all"), safe="")
     settled = "wait_for_events=languid&wait_for_no_initializing_shards=true&timeout=20s"
@@ -203,7 +203,7 @@ def _require_able(task: Any, node: Node) -> None:
         return
     if health["status"] == "yellow" and health["number_of_nodes"] == 1:
         raise PlanError(
-            f"task {task.name}: waits for status green, and {health['unassigned_shards']} replicas need "
+            f"task {task}: waits for status green, and {health['unassigned_shards']} replicas need "
             "another node; give indices none, by the track's parameter if it has one (number_of_replicas:0), "
             "or set node.count"
         )

@@ -24,6 +24,7 @@ from esrally_ebs.node import api
 from esrally_ebs.node.eviction import Drop, make_cold
 from esrally_ebs.rally import activation
 from esrally_ebs.rally.coordinator_client import Connection, CoordinatorClient
+from esrally_ebs.rally.indexing import require_green
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
 from esrally_ebs.rally.request_source import BLOCK, DETAILS
@@ -84,6 +85,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
                 result = await protocol.search(request, search.context.plan.cache, search)
             else:
                 await self._begin(block)
+                await self._require_green(block, params)
                 with turns.request():
                     async with observed(self, block):
                         result = _as_dict(await self.inner({"default": es[block.cluster]}, params))
@@ -110,6 +112,13 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         self._block, self.inner = block, copy.deepcopy(self._unused)
         await before.__aexit__(None, None, None)
         await self.inner.__aenter__()
+
+    async def _require_green(self, block: Block, params: dict[str, Any]) -> None:
+        """Raise PlanError where an arm that indexes by itself would be waited for without an end."""
+        waits = params.get("retry-until-success") and activation.coordinator() is None
+        if waits and isinstance(runner.unwrap(self.inner), runner.ClusterHealth):
+            node = activation.current().arm(block.arm).nodes[0]
+            await asyncio.to_thread(require_green, block.task, params, node)
 
     def __str__(self) -> str:
         return f"{self.inner} on the arm of its task"

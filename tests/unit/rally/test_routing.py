@@ -1,15 +1,19 @@
-"""Searches of a cluster ask the copies of shards that those of the other arms do."""
+"""What becomes of a request on its arm: which copies of shards it asks, what it does not wait for."""
 
 import asyncio
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from es_gp3 import node_of
+from esrally.driver import runner
 from small_plan import small_plan
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Kind, Phase, Request, Volume, VolumeSpec, Work
-from esrally_ebs.rally import activation, runners
+from esrally_ebs.rally import activation, indexing, runners
 from esrally_ebs.store.context import Arm, Context, Member
 
 BLOCK = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="t", round=1, phase=Phase.MEASURE)
@@ -86,11 +90,32 @@ def test_hits_of_an_index_that_grows_are_left_out_even_where_rally_counts_them(
     assert asyncio.run(search.request()).get("hits") == hits
 
 
+@pytest.mark.parametrize(
+    ("status", "waits", "says"),
+    [
+        ("yellow", {"retry-until-success": True}, "task t: waits for status green, and 2 replicas need"),
+        ("yellow", {}, ""),  # Rally asks once
+        ("green", {"retry-until-success": True}, ""),
+    ],
+)
+def test_replicas_that_an_arm_cannot_have_are_not_waited_for_where_it_indexes_by_itself(
+    status: str, waits: dict[str, Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    health = {"status": status, "number_of_nodes": 1, "unassigned_shards": 2}
+    monkeypatch.setattr(indexing.api, "get", lambda *_, **more: health)
+    search_on_arm({}, tmp_path, monkeypatch)
+    on_arm = runners.OnArm(runner.Retry(runner.ClusterHealth()))
+    params = {"index": "i", "request-params": {"wait_for_status": "green"}, **waits}
+    own = replace(BLOCK, work=Work.INDEXING, round=0)
+    with pytest.raises(PlanError, match=says) if says else nullcontext():
+        asyncio.run(on_arm._require_green(own, params))
+
+
 def search_on_arm(
     params: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **of_arm: str
 ) -> runners.Search:
     spec = VolumeSpec(name="gp2", type="directory", size_bytes=1 << 30)
-    member = Member(volume=Volume(spec=spec, kind=Kind.DIRECTORY, mount=tmp_path))
+    member = Member(volume=Volume(spec=spec, kind=Kind.DIRECTORY, mount=tmp_path), node=node_of(1))
     arm = Arm(name="gp2", cluster="default", members=(member,), **of_arm)
     context = Context(session="s", folder=tmp_path, run=tmp_path, plan=small_plan(), arms=(arm,))
     context.save()
