@@ -30,7 +30,7 @@ from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.node.dataset import Source
 from esrally_ebs.node.snapshot import Snapshot
 from esrally_ebs.plan import Plan
-from esrally_ebs.rally import local_actors, metrics_store, patches
+from esrally_ebs.rally import any_track, local_actors, metrics_store, patches
 from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
@@ -43,6 +43,7 @@ from esrally_ebs.rally.settings import (
     PLAIN,
     RaceSettings,
     race_settings,
+    require_arms,
     require_own_nodes,
     updated,
     use_nodes,
@@ -157,6 +158,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         settings = race_settings(self.cfg, self._plan, of_track=self._of_track)
         _require_number(track, settings)
         if not settings.managed:
+            require_arms(self.cfg)
             # for this race's other processes, which do not know its pipeline: the user started the nodes
             self.cfg.add(config.Scope.benchmark, "driver", PLAIN, True)
             _name_corpora(track)
@@ -266,9 +268,10 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 searched=names,
             )
         if indexing.challenges[0].auto_generated and not indexing.corpora:
+            way = "--set dataset.data=/path" if any_track.parameters() else "--track-params=data:/path"
             raise PlanError(
                 f"track {indexing.name}: has no documents to make its indices of; name a data directory that "
-                "has them, --track-params=data:/path (or a snapshot), or race it on nodes that have them, "
+                f"has them, {way} (or a snapshot), or race it on nodes that have them, 'esrally race' with "
                 "--pipeline=benchmark-only --target-hosts=HOST:PORT"
             )
         generated = (

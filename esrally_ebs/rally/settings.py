@@ -95,6 +95,15 @@ def documents_of(track: str) -> Path:
     return Path(data or Path(paths.rally_confdir(), "benchmarks", "data"), track)
 
 
+def require_arms(cfg: Any) -> None:
+    """Raise PlanError where our own command, which compares arms of a plan, is to race other nodes."""
+    if any_track.parameters() and cfg.exists("race", "pipeline"):
+        raise PlanError(
+            f"--pipeline {cfg.opts('race', 'pipeline')}: is of other nodes than those of the plan's arms; "
+            "leave out --pipeline and --distribution-version, or race those nodes by 'esrally race'"
+        )
+
+
 def require_own_nodes(cfg: Any) -> None:
     """Raise PlanError where the user asks for other nodes than those that the pack starts."""
     hosts = cfg.opts("client", "hosts", mandatory=False)
@@ -103,7 +112,7 @@ def require_own_nodes(cfg: Any) -> None:
     if hosts and hosts.argvalue != rallys:
         raise PlanError(
             f"--target-hosts {hosts.argvalue}: the pack starts the nodes of this race; leave it out, or race "
-            "nodes of your own with --pipeline=benchmark-only"
+            "nodes of your own by 'esrally race' with --pipeline=benchmark-only"
         )
     options = cfg.opts("client", "options", mandatory=False)
     if options and any(each.get("use_ssl") for each in options.all_client_options.values()):

@@ -15,9 +15,9 @@ from rally_configuration import configuration, read_track
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import resource
-from esrally_ebs.rally import processor
+from esrally_ebs.rally import any_track, processor
 from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
-from esrally_ebs.rally.settings import race_settings
+from esrally_ebs.rally.settings import PLAIN, race_settings
 
 
 def prepare(cfg: Any, track: Any) -> None:  # noqa: ANN401 - Rally's
@@ -53,6 +53,20 @@ def test_the_other_processes_of_a_plain_race_leave_the_schedule_alone_too(tmp_pa
 def test_a_pipeline_that_was_asked_for_is_rallys_own(tmp_path: Path, pipeline: str, managed: bool) -> None:
     # Rally itself says from-sources when neither a pipeline nor a version was given
     assert race_settings(configuration(tmp_path, pipeline=pipeline)).managed is managed
+
+
+@pytest.mark.parametrize("pipeline", ["benchmark-only", "from-distribution"])
+def test_our_own_command_does_not_race_nodes_that_are_no_arms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: str
+) -> None:
+    cfg = configuration(tmp_path, pipeline=pipeline, documents=300)
+    for name, value in any_track.environment({"set": {}}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PlanError, match=f"^--pipeline {pipeline}: is of other nodes than"):
+        loader.load_track(cfg)
+    other = configuration(tmp_path, pipeline=None, documents=300)  # of a race's other processes
+    other.add(config.Scope.benchmark, "driver", PLAIN, True)
+    loader.load_track(other)
 
 
 def raced_by_rally(cfg: Any, hosts: str) -> Any:  # noqa: ANN401 - Rally's

@@ -27,7 +27,7 @@ from small_plan import TWO_ARMS
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.plan import parse_plan
-from esrally_ebs.rally import processor
+from esrally_ebs.rally import any_track, processor
 from esrally_ebs.rally.indexing import TrackIndexing, left_out, with_tasks
 from esrally_ebs.rally.settings import race_settings
 
@@ -202,10 +202,18 @@ def test_room_is_asked_for_what_is_indexed_of_the_documents(
     assert source.room_bytes() == pytest.approx(2 * share * (folder / "papers.json").stat().st_size)
 
 
-def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("own", "way"),
+    [({}, "--track-params=data:/path"), (any_track.environment({"set": {}}), "--set dataset.data=/path")],
+)
+def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, str], way: str
+) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
     track = written(cfg, tmp_path / "mine", schedule=[{"operation": SEARCH}])
-    with pytest.raises(PlanError, match=r"^track mine: has no documents .* --track-params=data:/path"):
+    for name, value in own.items():  # Rally refuses parameters that the track lacks
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PlanError, match=rf"^track mine: has no documents .* {way} \(or a snapshot\)"):
         processor.Pack()._source(with_tasks(track, []), race_settings(cfg).plan)
 
 
