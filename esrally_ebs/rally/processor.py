@@ -10,7 +10,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -38,7 +38,16 @@ from esrally_ebs.rally.indexing import TrackIndexing, left_out, require_raceable
 from esrally_ebs.rally.patches.outcome import is_rally_process
 from esrally_ebs.rally.request_source import require_requests
 from esrally_ebs.rally.sample_recorder import line_writer
-from esrally_ebs.rally.schedule import SEARCH_TAG, divide, expand, has_writes, loads, settled, untold
+from esrally_ebs.rally.schedule import (
+    SEARCH_TAG,
+    divide,
+    expand,
+    has_writes,
+    is_search,
+    loads,
+    settled,
+    untold,
+)
 from esrally_ebs.rally.settings import (
     PLAIN,
     RaceSettings,
@@ -190,7 +199,11 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 loads=loads(searches or building),
             )
             settings = replace(settings, plan=plan)
-            self._start(nodes, settings, _untold(building, bool(searches), plan.dataset.is_own))
+            notes = (
+                _untold(building, bool(searches), plan.dataset.is_own),
+                _taken_for_searches(searches, plan),
+            )
+            self._start(nodes, settings, notes)
 
     def on_prepare_track(
         self, track: Any, data_root_dir: str
@@ -203,7 +216,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 wanted = {"documents": documents.number_of_documents, "kind": _kind(rally_corpus)}
                 yield _generate, {"directory": directory, "seed": seed + _part(rally_corpus), **wanted}
 
-    def _start(self, nodes: RaceNodes, settings: RaceSettings, note: str) -> None:
+    def _start(self, nodes: RaceNodes, settings: RaceSettings, notes: Iterable[str]) -> None:
         local_actors.require_closed()
         service = CoordinatorService(nodes.also_at) if nodes.also_at else None
         load_may_go = service.end if service else lambda: None
@@ -215,7 +228,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             console.info(line, logger=LOG)
             write(line)
 
-        if note:
+        for note in filter(None, notes):
             say(note)
         main_pid = main_process()
         steps = MachineSteps(settings.race_id, settings.plan, race=nodes, main_pid=main_pid, say=say)
@@ -341,6 +354,18 @@ def _untold(building: Sequence[Any], before_search: bool, is_own: bool) -> str:
     return listed and (
         f"task {listed}: nothing tells that it searches, so it runs {runs}; if it does, "
         f'say so in the track, "tags": "{SEARCH_TAG}"'
+    )
+
+
+def _taken_for_searches(searches: Sequence[Any], plan: Plan) -> str:
+    """That tasks count as searches of which nothing tells it; empty when there are none."""
+    assert plan.race is not None
+    tasks = [task for element in searches if not element.nested for task in element]
+    names = [task.name for task in tasks if not is_search(task)]
+    return bool(names) * (
+        f"task {', '.join(names)}: nothing tells that it searches; after a search it counts as one, asked "
+        f"{plan.race.iterations} times in each round on each arm, and to warm up; if it does something else, "
+        f"such as to measure recall, leave it out: --exclude-tasks={','.join(names)}"
     )
 
 

@@ -59,11 +59,11 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     building = before_searches(schedule)
     begins = len(building)
     after = [element for element in schedule[begins:] if not element.nested]
-    after = [task for task in after if not _is_search(task) and not _is_untold(task)]
+    after = [task for task in after if not is_search(task) and not _is_untold(task)]
     if after:
         listed = ", ".join(f"{task.name} ({task.operation.type})" for task in after)
         later = [task for element in schedule[schedule.index(after[0]) :] for task in element]
-        without = "; searches after it are then asked without it" if any(map(_is_search, later)) else ""
+        without = "; searches after it are then asked without it" if any(map(is_search, later)) else ""
         raise PlanError(
             f"task {listed}: after a search, where every round would do it again on each arm; put it before "
             f"the searches or leave it out: --exclude-tasks={','.join(task.name for task in after)}{without}"
@@ -76,7 +76,7 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 def before_searches(schedule: Sequence[Any]) -> list[Any]:
     """What makes the indices: all before the first element that has a search."""
-    return list(takewhile(lambda element: not any(map(_is_search, element)), schedule))
+    return list(takewhile(lambda element: not any(map(is_search, element)), schedule))
 
 
 def before_tasks(schedule: Sequence[Any], names: Set[str]) -> list[Any]:
@@ -87,7 +87,7 @@ def before_tasks(schedule: Sequence[Any], names: Set[str]) -> list[Any]:
     """
     before = list(takewhile(lambda element: names.isdisjoint(task.name for task in element), schedule))
     building = before_searches(before)
-    later = [element for element in before[len(building) :] if not any(map(_is_search, element))]
+    later = [element for element in before[len(building) :] if not any(map(is_search, element))]
     return building + [element for element in later if not all(map(_is_untold, element))]
 
 
@@ -97,7 +97,7 @@ def may_index(building: Iterable[Any]) -> bool:
     return any(task.operation.type == _WRITE or _is_untold(task) for task in tasks)
 
 
-def _is_search(task: Any) -> bool:
+def is_search(task: Any) -> bool:
     operation = task.operation
     if SEARCH_TAG in task.tags and _may_search(task):
         return True
@@ -127,7 +127,7 @@ def _parts(params: Mapping[str, Any]) -> list[Any]:
 def _require_writes_beside(element: Any) -> None:
     """Raise PlanError unless a ``parallel`` element has searches, and bulk tasks beside them."""
     names = ",".join(task.name for task in element)
-    others = [task for task in element if not _is_search(task)]
+    others = [task for task in element if not is_search(task)]
     if not others and len(list(element)) > 1:
         raise PlanError(
             f"tasks {names}: run in parallel, so that how long a search takes depends on what the others "
@@ -152,7 +152,7 @@ def loads(schedule: Sequence[Any]) -> dict[str, dict[str, Any]]:
 
     And a hash of the query, where the track writes it down. Raises Rally's error for a rate that is none.
     """
-    measured = [task for element in schedule for task in element if _is_search(task) or not element.nested]
+    measured = [task for element in schedule for task in element if is_search(task) or not element.nested]
     tasks = {task.name: task for task in measured}
     for writes in _writes_of(schedule).values():
         tasks |= writes
@@ -225,7 +225,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     if not searches:
         _require_plain(building, plan)
     indexing = [] if searches else building
-    searching = [task for element in searches for task in element if _is_search(task) or not element.nested]
+    searching = [task for element in searches for task in element if is_search(task) or not element.nested]
     recovery.require_able(searching, plan)
     beside = _writes_of(searches)
     _require_warm(beside, plan)
@@ -285,10 +285,10 @@ def _require_plain(building: Sequence[Any], plan: Plan) -> None:
 def _writes_of(searches: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """By search of a ``parallel`` element: its bulk tasks, by what each is called beside that search."""
     return {
-        task.name: {f"{write.name}-beside-{task.name}": write for write in element if not _is_search(write)}
+        task.name: {f"{write.name}-beside-{task.name}": write for write in element if not is_search(write)}
         for element in searches
         for task in element
-        if _is_search(task) and not all(map(_is_search, element))
+        if is_search(task) and not all(map(is_search, element))
     }
 
 

@@ -12,11 +12,14 @@ from esrally import track as rally_track
 from esrally.track import loader
 from esrally.utils import opts
 from rally_configuration import configuration, read_track
+from small_plan import TWO_ARMS
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import resource
+from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, processor
 from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
+from esrally_ebs.rally.recovery import RECOVERY
 from esrally_ebs.rally.settings import PLAIN, race_settings
 
 
@@ -122,6 +125,25 @@ def test_a_host_that_rally_names_by_itself_is_none_of_the_users(
 def test_what_becomes_of_a_task_that_may_search_is_said(before_search: bool, is_own: bool, says: str) -> None:
     task = rally_track.Task("recall", rally_track.Operation("recall", "knn-recall", params={}))
     assert says in processor._untold([task], before_search, is_own)
+
+
+def test_what_counts_as_a_search_though_nothing_tells_it_is_said() -> None:
+    """As to measure recall, which takes minutes, in most tracks of vectors."""
+    kinds: tuple[tuple[str, str, list[str]], ...] = (
+        ("q", "search", []),
+        ("recall", "knn-recall", []),
+        ("own", "my-search", ["search"]),
+        ("move", RECOVERY, []),
+    )
+    made = [
+        rally_track.Task(name, rally_track.Operation(name, kind), tags=tags) for name, kind, tags in kinds
+    ]
+    plan = parse_plan(TWO_ARMS, "p.toml", {})
+    says = processor._taken_for_searches(made, plan)
+    assert says.startswith("task recall: nothing tells that it searches")
+    assert "asked 3 times in each round" in says
+    assert says.endswith("leave it out: --exclude-tasks=recall")
+    assert not processor._taken_for_searches(made[:1], plan)
 
 
 def test_documents_are_generated_where_rally_looks_before_it_looks(tmp_path: Path) -> None:
