@@ -28,6 +28,8 @@ _BY_MEAN_SIZE = (("r/s", "rareq-sz", "rkB/s"), ("w/s", "wareq-sz", "wkB/s"), ("t
 _OLD_TITLES = ("r", "w", "rkB", "wkB", "rd_sec", "wr_sec")
 _SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
+_HEAD = re.compile(rf"^{_RUN}|\b{_RUN}\S+ \(")  # that line, also behind what something else put before it
+_DEVICE = ("Device", "Device:", "DEV")
 _NUMBERS_BELOW = re.compile(r"^(\S+)\n {13}", re.MULTILINE)  # their device's name: -h before sysstat 12
 NOT_TEXT = re.compile(r"\0|\x1b\[[\d;]*m")  # where a machine went down, or S_COLORS=always
 _DOTTED_TIME = re.compile(  # Finnish, and no date before another time, which Ukrainian has
@@ -116,19 +118,20 @@ def _rows_of_sadf(text: str) -> Iterator[Row]:
 def _device_rows(text: str, source: str) -> Iterator[Row]:
     """Of each line of a device."""
     titles: list[str] = []
-    name_is_last = False
+    name_is_last, name_at = False, 0
     for words, has_time, began_s, seconds in _timed_lines(text, source):
         if "DEV" in words and not has_time:  # sar's averages, in whatever language
             titles = []
             continue
-        if are_titles := bool({"Device", "Device:", "DEV"} & set(words)):
+        place = next((at for at, word in enumerate(words) if word in _DEVICE), None)
+        if place is not None:
             name_is_last = words[-1] in ("DEV", "Device")  # --pretty
-        if name_is_last:
-            words = [*words[-1:], *words[:-1]]
-        if are_titles:
+            name_at = 0 if name_is_last else place  # behind what journald, ts or Docker put before each line
+        words = [*words[-1:], *words[:-1]] if name_is_last else words[name_at:]
+        if place is not None:
             titles = words[1:]
         elif not words or words[0].endswith(":"):
-            titles = titles if has_time else []
+            titles = titles if has_time and not words else []
         elif seconds and titles and len(words) == len(titles) + 1:
             yield words[0], began_s, seconds, _counts(titles, words[1:])
 
@@ -168,6 +171,8 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
     text = _DOTTED_TIME.sub(r"\1:\2:\3", _NUMBERS_BELOW.sub(r"\1 ", text))
     text = _SINCE_EPOCH.sub(lambda time: str(timedelta(seconds=int(time[0]) % _DAY_S)), text)
     for line in text.splitlines():
+        if _HEAD.search(line):
+            time_s, seconds = -1.0, 0.0
         clock = _TIME.search(line)
         words = (line[clock.end() :] if clock else line).replace(",", ".").split()
         if clock and words[:1] == ["COM"]:  # of sar -C, also amid a report's time
@@ -176,11 +181,9 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
             before_s, time_s = time_s, _second_of_day(clock)
             if is_table and words and not line[: clock.start()].strip() and time_s < before_s:
                 now_s -= before_s - time_s
-            elif time_s != before_s or not words:  # a line of sar's has the time of its report
+            elif time_s != before_s:  # a line of sar's has the time of its report
                 seconds = _seconds_between(before_s, time_s, seconds, source) if before_s >= 0 else 0.0
                 now_s += seconds
-        elif line.startswith(_RUN):
-            time_s, seconds = -1.0, 0.0
         is_table = not line.strip()
         yield words, clock is not None, now_s - seconds, seconds
 

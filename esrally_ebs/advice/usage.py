@@ -119,7 +119,7 @@ def _of_device(
 
 
 def _is_json(text: str) -> bool:
-    return text.lstrip().startswith(("{", "["))
+    return re.match(r"\s*(\[\s*)?\{", text) is not None  # "[2026-11-22 10:00:00]" is none
 
 
 def usage_notes(text: str) -> tuple[str, ...]:

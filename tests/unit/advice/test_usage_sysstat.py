@@ -79,6 +79,17 @@ def with_table(table: str) -> str:
     return re.sub(r"Device(.*\n)+?nvme1n1.*\n", table, IOSTAT)
 
 
+def stamped(before: str, text: str = IOSTAT) -> str:
+    """Reports without times of their own, each line behind that of its report, as another program puts it."""
+    time, lines = "23:59:50", []
+    for line in text.splitlines():
+        if line.startswith("11/23"):
+            time = "00:00:00"
+        if not line.startswith("11/2"):
+            lines.append(before.format(time) + line)
+    return "\n".join(lines)
+
+
 def devices_last(text: str) -> str:
     """As ``sar -dp`` writes."""
     return re.sub(r"^(\S+) +(\S+) +(.*)$", r"\1 \3 \2", text, flags=re.MULTILINE)
@@ -106,6 +117,8 @@ def logs_of_iostat() -> Iterator[tuple[str, str]]:
         ("1795391990", "1795392000"),
     ):
         yield f"date {before}", re.sub(r"11/23/.*", after, re.sub(r"11/22/.* PM", before, IOSTAT))
+    for before in ("Nov 22 {} ", "[2026-11-22 {}] ", "2026-11-22T{}.123456789Z ", "Nov 22 {} h iostat[1]: "):
+        yield f"lines behind {before}", stamped(before)
     yield "JSON", as_json(IOSTAT)
     yield "JSON before sysstat 12", as_json(IOSTAT, before_12=True)
     yield "-h before sysstat 12", re.sub(r"^nvme1n1 ", "nvme1n1\n" + 13 * " ", IOSTAT, flags=re.MULTILINE)
@@ -192,6 +205,15 @@ def test_of_runs_that_were_added_to_one_log_the_first_reports_are_left_out() -> 
     assert parse_usage(f"{IOSTAT}\n{later}", "log") == 2 * IOSTAT_READ
     without_times = re.sub(r"\n\d\d/.*", "", IOSTAT)
     assert parse_usage(f"{IOSTAT}\n{without_times}", "log") == IOSTAT_READ
+
+
+def test_devices_are_told_apart_though_journald_put_a_host_before_them() -> None:
+    """They were one, called as the host, of which the log had what the first of them did."""
+    before, two = "Nov 22 {} h iostat[1]: ", re.sub(r"(?m)^nvme1n1(.*)", r"loop0\1\nnvme1n1\1", IOSTAT)
+    with pytest.raises(FormatError, match="of 2 devices; name one with --device: loop0, nvme1n1"):
+        parse_usage(stamped(before, two), "log")
+    runs = f"{stamped(before, two)}\n{stamped(before, two)}"
+    assert parse_usage(runs, "log", "nvme1n1") == 2 * IOSTAT_READ
 
 
 @pytest.mark.parametrize(
