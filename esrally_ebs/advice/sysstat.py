@@ -35,6 +35,7 @@ NOT_TEXT = re.compile(r"\0|\x1b\[[\d;]*m")  # where a machine went down, or S_CO
 _DOTTED_TIME = re.compile(  # Finnish, and no date before another time, which Ukrainian has
     r"^(?!.*:\d\d:)((?:[\d.]+ )?\d\d?)\.(\d\d)\.(\d\d)(?=\s|$)", re.MULTILINE
 )
+_DASHED_TIME = re.compile(r"(?<= )(\d\d)-(\d\d)-")  # of sadf of sysstat 9 (RHEL 6)
 _SINCE_EPOCH = re.compile(r"^\d{9,11}$", re.MULTILINE)  # -U of sysstat 12.7.8
 _TIME = re.compile(  # of a day, as languages write it
     r"(?<!\d)(?P<hour>\d\d?)[:時时시]\s?(?P<minute>\d\d)[:分분]\s?(?P<second>\d\d)[秒초]?"
@@ -104,7 +105,7 @@ def _rows_of_sadf(text: str) -> Iterator[Row]:
         if line.startswith(_SADF):
             titles = words[3:]
         elif titles[:1] == ["DEV"] and len(words) > len(titles) + 2 and (seconds := float(words[1])) > 0:
-            time = words[2][:19]  # without the name of a zone
+            time = _DASHED_TIME.sub(r"\1:\2:", words[2][:19])  # without the name of a zone
             ended_s = (
                 float(time)
                 if time.isdecimal()

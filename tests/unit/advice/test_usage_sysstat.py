@@ -151,6 +151,7 @@ def logs_of_sar() -> Iterator[tuple[str, str]]:
     in_one_line = SADF.replace("16,00\nh;600;2026-11-22 12:10:01 UTC;nvme0", "16,00;nvme0")
     yield "sadf -h", in_one_line.replace("areq-sz", "areq-sz[...]")
     yield "sadf of a later day first", "".join(SADF.splitlines(keepends=True)[at] for at in (0, 4, 1, 2, 3))
+    yield "sadf of sysstat 9", SADF.replace("0:01", "0-01").replace(" 12:", " 12-")
     yield "sadf -T", SADF.replace("UTC", "CEST")
     yield "sadf -j", json.dumps(SADF_JSON)
     of_epoch = re.sub(
