@@ -5,6 +5,8 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import Advice
 from esrally_ebs.advice.cells import cell_table, error_cell, ms_text, setting_text, time_cell
@@ -109,7 +111,7 @@ def proof_table(advice: Advice, proof: Session, predictor: Predictor) -> Table:
     rows, first = [], np.zeros(0)
     raced = raced_settings(advice)
     for spec in raced:
-        measured_s = _measured_s(proof, spec.name)
+        measured_s = _measured_s(advice, proof, spec.name)
         predicted = predictor.predict(spec, beside=[one for one in raced if one is not spec]).whole
         if not len(first):
             first = measured_s / [estimate.value for estimate in predicted]
@@ -137,13 +139,19 @@ def proof_table(advice: Advice, proof: Session, predictor: Predictor) -> Table:
 
 
 def _raced_s(advice: Advice, proof: Session, spec: VolumeSpec) -> float:
-    return float(_measured_s(proof, spec.name)[PERCENTILES.index(int(advice.bound.percentile))])
+    return float(_measured_s(advice, proof, spec.name)[PERCENTILES.index(int(advice.bound.percentile))])
 
 
-def _measured_s(proof: Session, arm: str) -> Column:
-    """The percentiles of an arm's requests, in the order of PERCENTILES."""
+def _measured_s(advice: Advice, proof: Session, arm: str) -> Column:
+    """The percentiles of an arm's requests, in the order of PERCENTILES.
+
+    Of the tasks that were recorded: a recording may have been of some (``--include-tasks``), the race is of
+    the whole challenge.
+    """
     measured = requests_of(proof, arm)
-    times_s = measured.filter(measured["success"])["service_time_s"].to_numpy()
+    recorded = pa.array(list(advice.today.prediction.tasks), pa.string())
+    are_recorded = pc.is_in(measured["task"].cast(pa.string()), recorded)
+    times_s = measured.filter(pc.and_(measured["success"], are_recorded))["service_time_s"].to_numpy()
     if not len(times_s):
         raise MeasurementError(f"session {proof.id}: no requests of arm {arm!r} were measured; race again")
     percentiles: Column = np.percentile(times_s, PERCENTILES)

@@ -129,7 +129,7 @@ def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predic
             [0, 0.5, 0.9, 0.99, 1],
             [0, *[2 * e.value for e in made_on.whole], 9],
         )
-        rows += [row(arm=spec.name, service_time_s=float(seconds)) for seconds in times_s]
+        rows += [row(arm=spec.name, service_time_s=float(seconds), task="t0") for seconds in times_s]
     report = build_advice(made, advice, predictor, proof=replace(made, samples=table(*rows)))
     assert report.next_step.endswith(f"that race: 'esrally-ebs report {made.id}'")
     assert report.verdict == f"In the race no setting kept {bound}."
@@ -161,11 +161,13 @@ def test_what_a_race_measured_is_the_answer(
 ) -> None:
     """The answer was the prediction's, also where the race had it wrong: "is the cheapest that keeps".
 
-    And bulks counted as requests where the challenge indexes first.
+    And bulks counted as requests where the challenge indexes first, and so did tasks of the challenge that
+    were not recorded, as ``--include-tasks`` had left them out.
     """
     folder, made = folder_of(tmp_path, recorded()), recorded()
-    rows = [row(arm=arm, service_time_s=seconds) for arm, seconds in times_s.items()]
+    rows = [row(arm=arm, service_time_s=seconds, task="t0") for arm, seconds in times_s.items()]
     rows += [row(arm=arm, service_time_s=99.0, round=0, task="index") for arm in times_s]
+    rows += [row(arm=arm, service_time_s=99.0, task="left-out") for arm in times_s]
     monkeypatch.setattr("esrally_ebs.cli.advice._race", lambda *_: (replace(made, samples=table(*rows)), 0))
     assert main(["advise", str(folder.path), "--keep", "p90=10s", "--race"]) == code
     assert verdict in capsys.readouterr().out
@@ -175,7 +177,7 @@ def test_of_settings_that_kept_the_bound_in_the_race_the_cheapest_is_the_answer(
     """Today's volume was in doubt, and raced beside a dearer one: that was named, also where both kept it."""
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
     advice = replace(advice, doubtful=advice.options[0], best=advice.options[-1])
-    rows = [row(arm=arm, service_time_s=0.5) for arm in ("today", "advised-1")]
+    rows = [row(arm=arm, service_time_s=0.5, task="t0") for arm in ("today", "advised-1")]
     kept = kept_in_race(advice, replace(recorded(), samples=table(*rows)))
     assert kept is not None
     assert setting_text(kept) == setting_text(GP3)
