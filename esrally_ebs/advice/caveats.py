@@ -29,6 +29,8 @@ _UNKNOWN = (
     "gp2, st1 and sc1 are predicted without burst credits, as they serve under a load that lasts; today's"
     " volume with those that it had.",
 )
+_SEEN = "What requests wait for was seen: the kernel's scheduler said which thread slept for which I/O."
+_INFERRED = "What requests wait for is inferred from when, and where, I/Os came and were done."
 _ONE_BY_ONE = (
     "A request that was recorded with caches dropped begins on full buckets on each setting, too; what"
     " becomes of so many a second is predicted with --rate."
@@ -51,6 +53,8 @@ def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str
         *by_use([advice.recorded], session),
         *_instance_burst(advice.today.prediction),
         *_near_limit(advice),
+        *_slower(predictor.slower_s),
+        _SEEN if predictor.waits_seen else _INFERRED,
         *_UNKNOWN,
         _ONE_BY_ONE if advice.load is None else _AT_A_RATE,
     )
@@ -83,6 +87,17 @@ def _left_out(halves: int) -> list[str]:
     return [
         f"Of {halves:,} I/Os the trace has no issue or no completion: they are left out, so their requests"
         " seem to compute meanwhile."
+    ]
+
+
+def _slower(seconds: float) -> list[str]:
+    """A warning where the recorded volume is none of ours."""
+    if not seconds:
+        return []
+    way = "longer" if seconds > 0 else "less"
+    return [
+        f"Reads of the recorded volume take {abs(seconds) * 1e3:.2f} ms {way} than its type's model, which is"
+        " taken to be so on every setting."
     ]
 
 

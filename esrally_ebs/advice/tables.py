@@ -325,25 +325,8 @@ def _check(predictor: Predictor) -> Table:
         "Self-check: the recorded volume itself, predicted against measured",
         ["", "off by"],
         rows,
-        *_slower(predictor.slower_s),
-        _SEEN if predictor.waits_seen else _INFERRED,
         *([] if predictor.slope is None else [f"When reads were slowed: {predictor.slope}."]),
     )
-
-
-_SEEN = "What requests wait for was seen: the kernel's scheduler said which thread slept for which I/O."
-_INFERRED = "What requests wait for is inferred from when, and where, I/Os came and were done."
-
-
-def _slower(seconds: float) -> list[str]:
-    """A note where the recorded volume is none of ours."""
-    if not seconds:
-        return []
-    way = "longer" if seconds > 0 else "less"
-    return [
-        f"Its reads take {abs(seconds) * 1e3:.2f} ms {way} than its type's model, which is taken to be so on"
-        " every setting."
-    ]
 
 
 def _plot(advice: Advice) -> Plot:

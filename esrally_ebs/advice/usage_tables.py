@@ -61,6 +61,7 @@ def build_usage(
         ),
         warnings=(
             *notes,
+            *([] if ios is None else lacks(ios)),
             *price_warnings(options, unpriced, region),
             "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
             "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
@@ -127,7 +128,7 @@ def _access(ios: pa.Table) -> Table:
             rows.append((name, cells))
     titles = ["", "I/Os", "MiB", "size, middle", "read or written on", "readahead", "in flight", "p50", "p99"]
     note = "To read on is to begin where one of the last 64 ended. In flight: as one is issued, it included."
-    return cell_table("access", "What the trace's I/Os do", titles, rows, note, *lacks(ios))
+    return cell_table("access", "What the trace's I/Os do", titles, rows, note)
 
 
 def _saves(today: UsageOption, other: UsageOption) -> float | None:

@@ -49,7 +49,7 @@ def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: P
     advice = advise(predictor, GP3, bound, region="us-east-1")
     report = build_advice(made, advice, predictor)
     assert all("statement of volume models" in render(report) for render in RENDERERS.values())
-    assert "What requests wait for is inferred" in RENDERERS["text"](report)
+    assert all("What requests wait for is inferred" in render(report) for render in RENDERERS.values())
     logged = build_advice(replace(made, kind="trace"), advice, predictor)
     assert "workload import" in logged.next_step  # 'advise --race' refuses it
     plan = parse_plan(plan_text(advice, made), "prove")

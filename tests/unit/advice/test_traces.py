@@ -16,6 +16,7 @@ from esrally_ebs.advice.traces import access_of, lacks, lost_events, parse_trace
 from esrally_ebs.advice.usage import intervals_of
 from esrally_ebs.cli import main
 from esrally_ebs.errors import FormatError
+from esrally_ebs.report import RENDERERS
 from esrally_ebs.store.encoding import TRACE
 from esrally_ebs.units import GIB, KIB
 
@@ -369,6 +370,13 @@ def test_usage_shows_the_pattern_of_a_trace(capsys: pytest.CaptureFixture[str]) 
     assert "What the trace's I/Os do" in out
     assert "0.55 ms" in out
     assert "whole I/Os are missing" in out
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_every_format_says_what_a_trace_does_not_tell(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """CSV and JSON did not: times and depths are of whole I/Os alone there, too."""
+    assert main(["usage", str(GOLDEN / "iolog-v3.txt"), "--size", "500GiB", "--format", form]) == 0
+    assert "It has no I/O with both issue and completion" in capsys.readouterr().out
 
 
 def test_usage_says_that_a_trace_lost_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
