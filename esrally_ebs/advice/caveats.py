@@ -47,6 +47,7 @@ def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str
         *_unfinished(session),
         *_failed(session, predictor.check.spec.name),
         *session.warnings,
+        *_earlier(predictor.earlier, predictor.requests),
         *_left_out(predictor.halves),
         *_warming_up(predictor.quickening),
         *price_warnings((*advice.options, advice.today), advice.unpriced, advice.region),
@@ -78,6 +79,16 @@ def _failed(session: Session, arm: str) -> list[str]:
     if not failed:
         return []
     return [f"{failed:,} of {measured.num_rows:,} requests failed while recorded: those are left out."]
+
+
+def _earlier(earlier: int, requests: int) -> list[str]:
+    """A warning where the volume no longer had the I/Os of the first requests."""
+    if not earlier:
+        return []
+    return [
+        f"{earlier:,} requests came before the oldest I/O that the volume had room for: predicted are the"
+        f" {requests:,} after them alone. Record fewer rounds, or fewer tasks, for all of them."
+    ]
 
 
 def _left_out(halves: int) -> list[str]:

@@ -186,7 +186,7 @@ class Predictor:
         self.requests = recording.requests
         self._thread = thread
         self.patterns = access_patterns(recording, thread)
-        self.halves = recording.halves
+        self.halves, self.earlier = recording.halves, recording.earlier
         self.slower_s = recording.slower_s
         self.waits_seen = recording.waits_seen
         self.quickening = recording.quickening

@@ -64,6 +64,7 @@ class Recording:
     ios: dict[str, Column]  # of ``_columns``
     first: Column  # I/Os of request r are first[r] up to first[r + 1], excluded
     halves: int = 0  # I/Os of the trace without issue or completion, which are left out
+    earlier: int = 0  # requests from before the oldest I/O that the volume had room for, likewise
     slower_s: float = 0.0  # what reads took longer than the volume's model, of a volume that is none of ours
     logged: bool = False  # requests are those of a query log, and the volume is none of ours
     perturbed: tuple[PerturbedRound, ...] = ()  # of all rounds, those of the usual latency included
@@ -140,7 +141,6 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     _require_same_clock(session, arm, ios, _edges(session, rows), within, min(float(served), 1.0))
     columns = _columns(ios, waits=not any(event.number("missed_waits") for event in notes))
     columns = {name: column[within] for name, column in columns.items()}
-    slower_s = _slower_than_model(session, spec, ios) if session.kind == "trace" else 0.0
     whole = Recording(
         spec=spec,
         task=np.array(rows["task"].to_pylist()),
@@ -152,7 +152,8 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         ios=columns,
         first=np.searchsorted(request[within], np.arange(len(began_s) + 1)),
         halves=halves,
-        slower_s=slower_s,
+        earlier=_measured(session, arm, since_s=0.0).num_rows - rows.num_rows,
+        slower_s=_slower_than_model(session, spec, ios) if session.kind == "trace" else 0.0,
         logged=session.kind == "trace",
     )
     _require_no_hole(session, arm, np.diff(whole.first))

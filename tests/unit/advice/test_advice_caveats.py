@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from recorded_requests import GP3, of_computing, recorded
+from recorded_requests import GP3, IOS, REQUESTS, of_computing, recorded
 from sample_rows import row, table
 from small_plan import small_plan
 
 from esrally_ebs.advice.advice import advise
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.recording import recording_of
 from esrally_ebs.advice.tables import build_advice
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Bound, State, VolumeSpec
+from esrally_ebs.model import Bound, Event, State, VolumeSpec
 
 LOOSE = Bound(percentile=90, seconds=1.0)
 
@@ -27,6 +28,19 @@ def test_a_node_that_was_still_warming_up_is_a_warning(at_first: float, said: bo
     advice = advise(made, GP3, Bound(percentile=99, seconds=1.0), region="us-east-1", types=["gp3"])
     warnings = build_advice(recorded(), advice, made).warnings
     assert any("13% less in the second half" in warning for warning in warnings) is said
+
+
+def test_requests_of_which_the_volume_kept_no_ios_are_said_to_be_left_out() -> None:
+    """A quarter of them, in a long race even whole tasks, were missing without a word."""
+    made, first = recorded(), REQUESTS // 4
+    trace = made.telemetry.slice(first * IOS - 1)
+    note = Event(at_s=0.0, kind="trace", arm="a", fields={"ios": trace.num_rows, "lost": first * IOS - 1})
+    of = recording_of(replace(made, events=(note,)), trace, "a")
+    predictor = Predictor(of, thread_of(of))
+    advice = advise(predictor, GP3, LOOSE, region="us-east-1", types=["gp3"])
+    warnings = build_advice(made, advice, predictor).warnings
+    assert warnings[0].startswith("12 requests came before the oldest I/O that the volume had room for")
+    assert "predicted are the 36 after them alone" in warnings[0]
 
 
 def test_types_without_a_price_in_a_region_are_left_out_and_said(predictor: Predictor) -> None:
