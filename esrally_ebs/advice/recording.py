@@ -225,6 +225,18 @@ def requests_of(session: Session, arm: str) -> pa.Table:
     return samples.filter(pc.and_(pc.equal(samples["arm"], arm), is_of_rounds(samples)))
 
 
+def measured_during_s(session: Session) -> list[float]:
+    """When a race's first measured request began and the last one ended; nothing of another session.
+
+    What its volume did before is in its trace, too: the index was copied to it.
+    """
+    measured = session.samples.filter(is_of_rounds(session.samples))
+    if session.kind == "trace" or not measured.num_rows:
+        return []
+    ended_s = pc.add(measured["started_s"], measured["service_time_s"])
+    return [pc.min(measured["started_s"]).as_py(), pc.max(ended_s).as_py()]
+
+
 def _measured(session: Session, arm: str, *, since_s: float) -> pa.Table:
     """Those of them that were served and began later, in the order of time."""
     requests = requests_of(session, arm)

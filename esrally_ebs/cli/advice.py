@@ -4,7 +4,7 @@ import gzip
 import io
 import tempfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 
 from esrally_ebs.advice.advice import TYPES, Advice, advise, priced_settings, usage_options
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
 from esrally_ebs.advice.proof import kept_in_race, plan_text, raced_settings
-from esrally_ebs.advice.recording import MAX_HALVES, recording_of
+from esrally_ebs.advice.recording import MAX_HALVES, measured_during_s, recording_of
 from esrally_ebs.advice.tables import build_advice
 from esrally_ebs.advice.traces import lost_events, parse_trace
 from esrally_ebs.advice.usage import intervals_of, parse_usage, usage_notes
@@ -46,6 +47,7 @@ _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _ANY_SIZE = ("instance-store", "efs")  # of which AWS does not sell whole GiB
 _ALL_TYPES = ",".join(TYPES)
+_OF_RACE = "A race: its volume is looked at from the first measured request to the last."
 Credits = Annotated[
     float | None,
     typer.Option(
@@ -252,8 +254,10 @@ def usage_command(
         if device is not None:
             raise PlanError("--device: a recording's folder is taken whole; leave it out")
         session = load_session(log)
-        text, ios, notes = "", _recorded(log), session.warnings
-        during_s = tracing.recorded_during_s(session)
+        race_s = measured_during_s(session)
+        text, ios = "", _recorded(log, race_s)
+        notes = (*session.warnings, *([_OF_RACE] if race_s else []))
+        during_s = race_s or tracing.recorded_during_s(session)
     else:
         text = _text(log)
         ios = parse_trace(text, str(log), device)
@@ -267,9 +271,12 @@ def usage_command(
     give(report, form, output)
 
 
-def _recorded(folder: Path) -> pa.Table:
-    """The I/Os of a recording's folder."""
+def _recorded(folder: Path, within_s: Sequence[float]) -> pa.Table:
+    """The I/Os of a recording's folder; ``within_s`` are the times between which they count, if any are."""
     ios = SessionFolder(folder).read_trace().sort_by("at_s")
+    if within_s:
+        first_s, last_s = within_s
+        ios = ios.filter(pc.and_(pc.greater_equal(ios["at_s"], first_s), pc.less_equal(ios["at_s"], last_s)))
     if len(ios["arm"].unique()) > 1:
         raise PlanError(f"{folder}: a session of several arms; 'esrally-ebs advise' takes it")
     if not ios.num_rows:

@@ -5,11 +5,12 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from recorded_requests import GP3
+from recorded_requests import GP3, folder_of, recorded
 
 from esrally_ebs.advice.advice import usage_options
 from esrally_ebs.advice.traces import access_of, lacks, lost_events, parse_trace
@@ -377,6 +378,22 @@ def test_every_format_says_what_a_trace_does_not_tell(form: str, capsys: pytest.
     """CSV and JSON did not: times and depths are of whole I/Os alone there, too."""
     assert main(["usage", str(GOLDEN / "iolog-v3.txt"), "--size", "500GiB", "--format", form]) == 0
     assert "It has no I/O with both issue and completion" in capsys.readouterr().out
+
+
+def test_what_goes_before_a_races_requests_is_no_use_of_its_volume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its index is copied to the volume at 250 MiB/s before: for that the limit was reached."""
+    made = recorded()
+    first = made.telemetry.slice(0, 1).to_pylist()[0]
+    times_s = [first["at_s"] - 60 + n / 1000 for n in range(2000)]
+    copied = [{**first, "at_s": s, "done_s": s, "op": "write", "bytes": 256 * KIB} for s in times_s]
+    trace = pa.concat_tables([pa.Table.from_pylist(copied, TRACE), made.telemetry])
+    folder = folder_of(tmp_path, replace(made, telemetry=trace))
+    assert main(["usage", str(folder.path), "--size", "100GiB", "--types", "gp3"]) == 0
+    out = capsys.readouterr().out
+    assert "125 MiB/s is the cheapest that stays below its limits: that of today." in out
+    assert "A race: its volume is looked at from the first measured request" in out
 
 
 def test_usage_says_that_a_trace_lost_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
