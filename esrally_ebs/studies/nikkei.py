@@ -4,9 +4,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from esrally_ebs.analysis.comparable import all_checks
 from esrally_ebs.analysis.summary import summarize
 from esrally_ebs.catalog import cost
-from esrally_ebs.errors import PlanError
+from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.model import Plot, Table, Value, curve_through, plain_table
 from esrally_ebs.store import Session
@@ -23,6 +24,8 @@ _HOW_TO_RACE = (
 
 
 def run(inputs: Inputs) -> Parts:
+    if inputs.session is not None:
+        _require_raced(inputs.session)
     settings = inputs.study.settings
     specs = {spec.name: spec for spec in inputs.plan.arm}
     figures = observed(inputs.runner.jobs(inputs.plan, settings["reads"]))
@@ -42,6 +45,15 @@ def run(inputs: Inputs) -> Parts:
         plots=(replace(read_p50, log_y=True), _baselines(specs["gp2"], specs["gp3"])),
         remarks=(_HOW_TO_RACE,) if inputs.session is None else (),
     )
+
+
+def _require_raced(session: Session) -> None:
+    """Raise MeasurementError for a session that says nothing of which arm is faster."""
+    broken = "; ".join(check.text for check in all_checks(session) if check.forbids)
+    if broken:
+        raise MeasurementError(f"session {session.id}: not comparable: {broken}; see its report")
+    if not session.samples.num_rows:
+        raise MeasurementError(f"session {session.id}: no search was measured in it; name a race")
 
 
 def crossover(gp2: VolumeSpec, gp3: VolumeSpec) -> int:

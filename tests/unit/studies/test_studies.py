@@ -16,7 +16,7 @@ from esrally_ebs.catalog import cost
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Kind, Volume
+from esrally_ebs.model import Kind, State, Volume
 from esrally_ebs.plan import BaselineJob, Plan, load_plan
 from esrally_ebs.report.model import Table, Value
 from esrally_ebs.store import SessionFolder, load_session
@@ -96,6 +96,23 @@ def test_the_fio_rows_of_2021_are_within_tolerance_but_for_the_row_on_a_knife_ed
 def test_gp2_reaches_gp3_at_the_size_of_the_article_s_graph() -> None:
     specs = {spec.name: spec for spec in plan_of("nikkei-2021").arm}
     assert crossover(specs["gp2"], specs["gp3"]) == 1000  # 3 IOPS per GiB, 3,000 included
+
+
+@pytest.mark.parametrize(
+    ("hits", "said"),
+    [((7, 8), "not comparable: range_field_big_range: hit counts differ"), ((), "no search was measured")],
+)
+def test_a_session_that_says_nothing_of_arms_is_not_put_beside_the_published_race(
+    home: Path, capsys: pytest.CaptureFixture[str], hits: tuple[int, ...], said: str
+) -> None:
+    folder = SessionFolder.create(home, "race", kind="race" if hits else "simulate", plan=small_plan())
+    specs = plan_of("nikkei-2021").arm[:2]
+    folder.update(arms=[Volume(spec=spec, kind=Kind.EMULATED, mount=home) for spec in specs])
+    with folder.part_writer("samples") as writer:
+        writer.add(sample_of(0.01, arm=arm, hits=of) for arm, of in zip(("gp2", "gp3"), hits, strict=False))
+    folder.finish(State.COMPLETE)
+    assert main(["study", "nikkei-2021", "--simulate", "--session", "race"]) == 4
+    assert f"session race: {said}" in capsys.readouterr().err
 
 
 @pytest.mark.slow  # compiles for several seconds
