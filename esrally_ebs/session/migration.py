@@ -6,7 +6,7 @@ began and when it ended, so that a pass that saw two phases is known as one.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 from statistics import median
 
 from esrally_ebs.aws import modify
@@ -18,7 +18,6 @@ from esrally_ebs.model import BaselineRow, Event, Kind, Volume
 from esrally_ebs.units import format_seconds
 
 BEFORE, AFTER = "before", "after"
-_FIRST, _LAST = 0, 1  # rounds that every report shows as the session's start and end
 Record = Callable[[Event], None]
 
 
@@ -52,7 +51,7 @@ class Migration:
         for warning in modify.check_free(self.volume, last, at_s=self.clock.epoch()):
             self._note("warning", text=warning)
         self._note("settings", before=now.text, after=target.text)
-        rounds = chain((_FIRST,), count(_LAST + 1))
+        rounds = count()  # reports take the highest for the end of the session
         for _ in range(self.passes):
             self._pass(next(rounds), BEFORE, lambda: BEFORE)
         since = modify.begin(self.api, self.volume, now, target)
@@ -64,8 +63,8 @@ class Migration:
             each=lambda progress: self._during(rounds, progress, since),
             since=since,
         )
-        for left in reversed(range(self.passes)):
-            self._pass(_LAST if left == 0 else next(rounds), AFTER, lambda: AFTER)
+        for _ in range(self.passes):
+            self._pass(next(rounds), AFTER, lambda: AFTER)
 
     def _during(
         self, rounds: Iterator[int], progress: modify.ModificationProgress, since: float | None

@@ -50,8 +50,7 @@ def test_a_migration_is_measured_before_while_and_after() -> None:
         "optimizing to completed",
     ]
     assert [of_round[number] for number in rounds[-2:]] == ["after", "after"]
-    assert (rounds[0], rounds[-1]) == (0, 1)  # what a report shows as start and end of the session
-    assert len(set(rounds)) == len(rounds)
+    assert rounds == list(range(len(rounds)))  # a report shows 0 and the highest as start and end
 
 
 def test_a_poll_that_fails_after_a_pass_ends_no_migration() -> None:
@@ -61,7 +60,7 @@ def test_a_poll_that_fails_after_a_pass_ends_no_migration() -> None:
 
     def measure(round_: int) -> None:
         world.passes(600)
-        breaking.fails = 3 if round_ > 2 else 0  # 0 and 2 are before the change
+        breaking.fails = 3 if round_ > 1 else 0  # 0 and 1 are before the change
 
     migrated(world, measure, events, api=breaking)
     assert set(phases(events).values()) >= {"before", "optimizing", "after"}
