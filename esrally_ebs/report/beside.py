@@ -106,16 +106,16 @@ def rates_table(
 def details(
     session: Session, written: Written, rates: Sequence[RateComparison], findings: Findings
 ) -> Iterator[str]:
-    """A sentence per bulk task and pair of arms, with what held the slower one back."""
+    """A sentence per bulk task and pair of arms, with what held the slower one back; none where refused."""
     names = arm_names(session)
-    for each in rates:
+    for each in () if findings.is_refused else rates:
         a, b = names[each.a], names[each.b]
         if not math.isfinite(each.ratio.value):
             what = f"{b} is not compared with {a} ({each.task})"
             yield f"Indexing: {what}: in a round one of them added nothing."
             continue
         change = f"{percent_change(each.ratio)} documents/s ({each.task})"
-        if findings.is_refused or each.verdict is Verdict.INCONCLUSIVE:
+        if each.verdict is Verdict.INCONCLUSIVE:
             yield f"Indexing: inconclusive whether {b} differs from {a}: {change}."
         elif each.verdict is Verdict.EQUIVALENT:
             yield f"Indexing: {b} is as fast as {a} within {findings.margin * 100:.3g} %: {change}."

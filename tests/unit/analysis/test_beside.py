@@ -169,6 +169,11 @@ def test_nothing_is_claimed_of_rates_where_a_check_forbids_it() -> None:
     forbids = Check(name="hits", ok=False, value="", text="other hits")
     (found,) = compare_rates(writes(raced), find(raced, checks=(forbids,)))
     assert (found.verdict, found.p_different) == (Verdict.INCONCLUSIVE, None)
+    built = report.build(replace(raced, checks=(forbids,)))
+    assert built.verdict == "Not comparable: other hits."
+    assert built.details == ()
+    (made,) = [each for each in built.tables if each.key == "indexing"]
+    assert made.rows[0].cells[-1].text == "not comparable"
 
 
 def test_a_round_in_which_an_arm_added_nothing_is_not_left_out() -> None:
