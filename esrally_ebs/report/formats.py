@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from rich import box
@@ -24,6 +25,8 @@ _CSV_HEADER = ("table", "item", "subject", "metric", "value", "better")
 _BAR_POINTS = 48  # a plot of more points needs a page
 _BAR_WIDTH = 50
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_NAME_WIDTH = 24  # of a longer name, or of words, so much stands on one line where room is short
+_GAP = 3  # between two columns
 # What Markdown would take for code, stress, a cell's end, a link, a heading or a quotation
 _MARKUP = re.compile(r"[\\`*|]|](?=[(\[:])|~(?=~)|^[#>]")
 _FORMULA = re.compile(r"\s*[=+@-](?![\d.,]*( %)?$)", re.DOTALL)  # a number with its sign is none
@@ -79,18 +82,50 @@ def head_lines(report: Report) -> list[tuple[str, str]]:
 
 def _print_table(console: Console, table: Table) -> None:
     console.print(_line(table.title, style="bold"))
-    rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    rich.add_column(_line(table.item_title), overflow="fold")
-    for column in table.columns:
-        rich.add_column(_line(column.title), justify="left" if column.left else "right", overflow="fold")
-    for row in table.rows:
-        rich.add_row(
-            _line(row.item if row.label is None else row.label), *(_cell(cell) for cell in row.cells)
-        )
-    console.print(rich)
+    for places in _parts(table, console.width):
+        rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+        rich.add_column(_line(table.item_title), overflow="fold")
+        for column in (table.columns[place] for place in places):
+            rich.add_column(_line(column.title), justify="left" if column.left else "right", overflow="fold")
+        for row in table.rows:
+            name = row.item if row.label is None else row.label
+            rich.add_row(_line(name), *(_cell(row.cells[place]) for place in places))
+        console.print(rich)
     marked = any(cell.better for row in table.rows for cell in row.cells)
     for note in ((f"{BETTER} better",) if marked else ()) + table.notes:
         console.print(_line(f"  {note}", style="dim"))
+
+
+def _parts(table: Table, width: int) -> Iterator[list[int]]:
+    """Places of the columns that stand beside one another: all, or as many at a time as there is room for.
+
+    Those of one subject stay together; those without any say what a row is of, so each part has them.
+    """
+    every = range(len(table.columns))
+    needed = [
+        _needed_width(column, [row.cells[at] for row in table.rows])
+        for at, column in enumerate(table.columns)
+    ]
+    name = max((len(row.item) for row in table.rows), default=0)
+    of_row = [at for at in every if not table.columns[at].subject]
+    room = width - min(name, _NAME_WIDTH) - sum(needed[at] for at in of_row)
+    part: list[int] = []
+    others = (at for at in every if at not in of_row)
+    for _, group in groupby(others, key=lambda at: table.columns[at].subject):
+        own = list(group)
+        if part and sum(needed[at] for at in (*part, *own)) > room:
+            yield [*of_row, *part]
+            part = []
+        part += own
+    yield [*of_row, *part]
+
+
+def _needed_width(column: Column, cells: Iterable[Cell]) -> int:
+    """In which no value of a column is broken, but between a difference and its interval."""
+    widths = [len(part) for cell in cells for part in _cell(cell).plain.split("  ")]
+    most = max(widths, default=0)
+    words = max(map(len, column.title.split()), default=0)
+    return _GAP + max(min(most, _NAME_WIDTH) if column.left else most, words)
 
 
 def _cell(cell: Cell) -> Text:

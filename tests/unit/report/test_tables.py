@@ -27,6 +27,16 @@ def test_percentiles_of_a_task_stand_together_and_apart_for_programs(tmp_path: P
     ]
 
 
+def test_the_text_breaks_no_number_of_many_arms(tmp_path: Path) -> None:
+    scales = {f"arm-{number}": 1 + number / 10 for number in range(9)}
+    made = built(tmp_path, rows(scales, tasks=("a_task_with_a_long_name",)), [named(name) for name in scales])
+    (table,) = [table for table in made.tables if table.key == "service_time"]
+    text = report.render_text(made)
+    parts = [part for row in table.rows for cell in row.cells for part in cell.text.split("  ")]
+    assert len(parts) > 60
+    assert [part for part in parts if part not in text] == []
+
+
 def test_arms_say_what_their_volumes_do_in_numbers(tmp_path: Path) -> None:
     arms = [arm("gp2"), named("real", type="gp2", iops=None, throughput_bytes_per_s=None)]
     arms[1] = replace(arms[1], kind=Kind.EBS)
