@@ -120,19 +120,25 @@ def verdict(
     return f"This session {ended}{why}; from what was recorded before: {text}"
 
 
+def _uncompared(session: Session, findings: Findings) -> str:
+    measured = " and ".join(arm_names(session).values())
+    if session.kind == "trace":
+        return f"I/Os of {measured} were recorded and nothing is compared: 'esrally-ebs usage' reads them."
+    if findings.summaries:
+        return f"No search was compared; the tables show what was measured on {measured}."
+    if not session.baseline.num_rows:
+        return f"Nothing was measured on {measured}." if measured else "Nothing was measured."
+    is_simulated = session.kind == "simulate"
+    is_lost = session.plan.race and not is_simulated and not session.samples.num_rows
+    what = "No request of the race was recorded" if is_lost else "No search was compared"
+    did = "would measure" if is_simulated else "measured"
+    return f"{what}; the tables show what fio {did} on {measured}."
+
+
 def _compared(session: Session, findings: Findings) -> str:
-    names = arm_names(session)
     if not findings.comparisons:
-        measured = " and ".join(names.values())
-        if findings.summaries:
-            return f"No search was compared; the tables show what was measured on {measured}."
-        if not session.baseline.num_rows:
-            return f"Nothing was measured on {measured}." if measured else "Nothing was measured."
-        is_simulated = session.kind == "simulate"
-        is_lost = session.plan.race and not is_simulated and not session.samples.num_rows
-        what = "No request of the race was recorded" if is_lost else "No search was compared"
-        did = "would measure" if is_simulated else "measured"
-        return f"{what}; the tables show what fio {did} on {measured}."
+        return _uncompared(session, findings)
+    names = arm_names(session)
     ranked = ranking(findings)
     if not ranked:
         rounds = max(c.rounds for c in findings.comparisons)
