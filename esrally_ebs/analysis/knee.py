@@ -49,7 +49,7 @@ from esrally_ebs.plan import DesignPlan
 from esrally_ebs.plan.tables import MAX_PROBES, MAX_STEP_S, MAX_STEPS
 from esrally_ebs.store.encoding import MAX_TIME
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_rate, format_share
+from esrally_ebs.units import format_rate, format_seconds, format_share
 
 EVENT = "step"  # says what a round was on an arm
 PROBE_S = 8.0  # a step that only looks for the order of magnitude
@@ -231,8 +231,8 @@ class KneeSearch:
             if not math.isfinite(alone_s):
                 share = format_share(self.bound.allowed)
                 return Knee(why=f"no rate holds it: asked alone, more than {share} of the queries fail")
-            took = f"{alone_s * 1e3:.3g} ms"
-            return Knee(why=f"no rate holds it: alone a query takes {took} ({self.bound.name})")
+            took = f"{format_seconds(alone_s)} ({self.bound.name})"
+            return Knee(why=f"no rate holds it: alone a query takes {took}")
         if not tried:
             return Knee(why="no rate was tried")
         good, bad = self._bracket(tried)

@@ -294,11 +294,16 @@ def forest(data: Forest) -> str:
     for place, change in enumerate(data.changes):
         drawn += _forest_row(x, place * row, change, compact=data.compact)
     ticks = x.ticks(3 if data.compact else TICKS)
-    drawn += axis(x, bottom, [f"{value * 100:+.3g} %" if value else "0" for value in ticks], ticks)
+    drawn += axis(x, bottom, [_signed(value) for value in ticks], ticks)
     drawn.append(label(x.start, bottom + 36, f"\u2190 {data.less}", class_="quiet"))
     drawn.append(label(x.end, bottom + 36, f"{data.more} \u2192", anchor="end", class_="quiet"))
     spoken = "; ".join(f"{c.item} {_change_text(c)}" for c in data.changes)
     return figure(data.title, spoken, bottom + AXIS, drawn)
+
+
+def _signed(change: float) -> str:
+    """A change at the axis, in per cent."""
+    return f"{'+' if change > 0 else ''}{number(change * 100)} %" if change else "0"
 
 
 def _forest_row(x: Scale, top: float, change: RelativeChange, *, compact: bool) -> Iterator[str]:

@@ -159,6 +159,11 @@ def test_a_bound_that_a_query_alone_breaks_ends_the_search_at_once() -> None:
     assert rules.knee(steps).why == "no rate holds it: alone a query takes 5 ms (p99)"
 
 
+def test_how_long_a_slow_query_takes_alone_is_said_without_an_exponent() -> None:
+    knee = search().knee([step(0, 100, 60, quantile_s=1.5)])
+    assert knee.why == "no rate holds it: alone a query takes 1.5 s (p99)"
+
+
 def test_queries_of_which_too_many_fail_are_not_said_to_be_slow() -> None:
     knee = search().knee([step(0, 100, 60, quantile_s=math.inf)])
     assert knee.why == "no rate holds it: asked alone, more than 1% of the queries fail"

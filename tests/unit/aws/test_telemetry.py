@@ -195,6 +195,12 @@ def test_every_report_shows_what_aws_said(folder: SessionFolder) -> None:
     assert any("0.42" in row for row in csv.reader(io.StringIO(texts["csv"])))
 
 
+def test_reads_that_cloudwatch_counted_are_written_out(folder: SessionFolder) -> None:
+    cloudwatch.collect(folder, make_api=RecordedAws(GetMetricData=answering(VolumeReadOps=180_000.0)).make)
+    (table,) = (table for table in build(load_session(folder.path)).tables if table.key == "cloudwatch")
+    assert [row.cells[0].text for row in table.rows] == ["180,000"]
+
+
 def test_a_session_that_was_not_on_aws_asks_nothing(tmp_path: Path) -> None:
     made = SessionFolder.create(tmp_path, "s-2", kind="race", plan=small_plan())
     aws = RecordedAws()

@@ -268,6 +268,12 @@ def test_the_band_of_what_counts_as_none_is_as_wide_as_a_ratio_and_its_inverse()
     assert (left - float(bar.get("x1", ""))) / per_change == pytest.approx(0.3, abs=0.005)
 
 
+def test_changes_of_a_thousand_per_cent_are_written_out_at_the_axis() -> None:
+    drawn = ElementTree.fromstring(forest(changed(value=17.0, low=15.0, high=20.0)))
+    texts = [e.text for e in drawn.iter("text")]
+    assert [text for text in ("0", "+500 %", "+1,000 %", "+2,000 %") if text not in texts] == []
+
+
 def test_a_timeline_has_a_panel_per_arm_and_shades_the_rounds() -> None:
     data = Timeline(title="Reads", unit="per second", step_s=1.0, curves=(curve("a"), curve("b")))
     spans = [Span(name=f"round {n}", start_s=60.0 * n, end_s=60.0 * n + 50) for n in range(3)]
