@@ -61,7 +61,7 @@ class _Analysis:
 
     def report(self) -> Report:
         session, findings, knees = self._session, self._findings, self._knees
-        plan, profiles = session.plan.name, self._explained.profiles
+        plan, profiles, compares = session.plan.name, self._explained.profiles, bool(findings.comparisons)
         shared = causes.shared_reasons(session, findings, self._explained)
         held_back = knees.held_back(profiles) if knees else bottleneck.held_back(session, profiles)
         return Report(
@@ -77,8 +77,8 @@ class _Analysis:
                 "started_at": session.started_at,
                 "ended_at": session.ended_at,
                 # of intervals and verdicts
-                "confidence": findings.confidence if findings.comparisons else None,
-                "margin": findings.margin if findings.comparisons else None,
+                "confidence": knees.confidence if knees else findings.confidence if compares else None,
+                "margin": findings.margin if knees or compares else None,
             },
             verdict=head.verdict(session, findings, self._checks, knees, *self._waits),
             details=(

@@ -39,6 +39,11 @@ class Knees:
             arm: self._search.knee(list(steps.values())) for arm, steps in self._steps.items()
         }
 
+    @property
+    def confidence(self) -> float:
+        """Of the interval of an arm's knee."""
+        return self._search.confidence
+
     def verdict(self) -> str:
         """One sentence: how many queries each arm takes, and how others differ from one of them."""
         names = arm_names(self._session)

@@ -64,6 +64,11 @@ def test_many_sessions_are_shown_from_the_oldest_to_the_newest(five: list[Sessio
     assert drawn.curves[0].y == pytest.approx([100 * MEDIAN * (1 + n / 100) for n in range(5)])
 
 
+def test_programs_have_what_a_verdict_of_all_sessions_claims_at(five: list[Session]) -> None:
+    (verdict,) = tables(compare_sessions(five))["all_sessions_p50"]["q"].values()
+    assert (verdict["confidence"], verdict["margin"]) == (0.95, 0.05)
+
+
 def test_one_session_that_does_not_fit_is_named_with_what_differs(
     five: list[Session], tmp_path: Path
 ) -> None:

@@ -77,6 +77,11 @@ def test_the_report_begins_with_the_knee_of_each_arm_and_how_they_differ(session
     assert all(check.ok for check in built.checks)
 
 
+def test_programs_have_the_confidence_of_a_knee(session: Session) -> None:
+    document = json.loads(report.render_json(report.build(session)))
+    assert (document["confidence"], document["margin"]) == (0.95, 0.05)  # one look, after six steps
+
+
 def test_knees_are_compared_with_that_of_the_reference(session: Session) -> None:
     design = session.plan.design.model_copy(update={"reference": "b"})
     built = report.build(replace(session, plan=session.plan.model_copy(update={"design": design})))
