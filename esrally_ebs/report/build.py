@@ -124,7 +124,7 @@ class _Analysis:
         session, findings = self._session, self._findings
         of_writes = tuple(beside.warnings(self._written, self._rates))
         yield from session.warnings
-        yield from _faults(session.events)
+        yield from faults(session.events)
         yield from _cut(self._recorded)
         yield from of_writes or _unknown(session, findings, self._checks)
         yield from self._knees.warnings() if self._knees else ()
@@ -172,7 +172,8 @@ def _raw(session: Session) -> Iterator[str]:
             yield folder
 
 
-def _faults(events: Iterable[Event]) -> Iterable[str]:
+def faults(events: Iterable[Event]) -> Iterable[str]:
+    """What went wrong on an arm and ended nothing, a line each."""
     for event in events:
         if event.kind in ("fault", "not-cold", "not-steady", "telemetry-dead"):
             where = f" on {event.arm}" if event.arm else ""

@@ -17,6 +17,7 @@ from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
 from esrally_ebs.report import beside
 from esrally_ebs.report.bottleneck import bottleneck_lines, held_back
+from esrally_ebs.report.build import faults
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_share, one_line, printable
@@ -99,7 +100,7 @@ def render_gate(session: Session, gate: Gate) -> str:
     """The reason in one line, one per task and limit, what held the arms back, and what only warns."""
     compared = by_type(session, gate.b)
     marked = [(check.mark, check.text) for check in all_checks(session)]
-    marked += [("warning", text) for text in _of_writes(compared, gate)]
+    marked += [("warning", text) for text in (*faults(session.events), *_of_writes(compared, gate))]
     doubts = (f"{mark}: {text}" for mark, text in marked if mark in ("accepted", "warning"))
     profiles = block_profiles(compared)
     limits = bottleneck_lines(compared, held_back(compared, profiles, (gate.a, gate.b)))

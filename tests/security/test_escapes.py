@@ -133,7 +133,7 @@ def test_no_format_obeys_what_stands_in_a_session(places: tuple[str, ...], paylo
     judged = judge_session(replace(session, checks=()), [GateLimit(percentile=50, slowdown=0.05)])
     lines = render_gate(session, judged)
     assert not CONTROLS.search(lines)
-    assert len(lines.splitlines()) == 2
+    assert len(lines.splitlines()) == 2 + ("fault" in places)  # which is said below the limits
     ElementTree.fromstring(render_junit(session, judged))  # which refuses what is no XML
 
 

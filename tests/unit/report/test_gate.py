@@ -17,7 +17,7 @@ from esrally_ebs.analysis.compare import compare
 from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, decide, parse_limit
 from esrally_ebs.analysis.summary import Blocks
 from esrally_ebs.errors import MeasurementError, PlanError
-from esrally_ebs.model import Check, Phase, State
+from esrally_ebs.model import Check, Event, Phase, State
 from esrally_ebs.report import gate as gates
 from esrally_ebs.store.encoding import SAMPLES
 
@@ -172,6 +172,13 @@ def test_the_arms_can_be_swapped() -> None:
 def test_naming_one_arm_is_enough_when_there_are_two() -> None:
     assert gates.judge_session(session(), [P50], other="a").a == "b"
     assert gates.judge_session(session(), [P50], base="b").b == "a"
+
+
+def test_misses_that_did_not_become_steady_are_said_below_the_limits() -> None:
+    text = "t: misses were not steady after 800 requests"
+    recorded = session(events=(Event(at_s=0.0, kind="not-steady", arm="b", fields={"text": text}),))
+    *_, last = gates.render_gate(recorded, gates.judge_session(recorded, [P50])).splitlines()
+    assert last == f"warning: not-steady on b: {text}"
 
 
 def test_unequal_writes_beside_searches_are_said_below_the_limits() -> None:
