@@ -18,37 +18,35 @@ from esrally_ebs.machine.processes import be_called, close_to_others, end_as_by_
 # The words of each module, and their lines of the help, which so needs none of the modules.
 _COMMANDS = {
     "machine": {
-        "doctor": "Check this machine and say how to mend what is missing; exit code 3 if anything is.",
-        "clean": "Remove what killed sessions left behind,"
-        " and only what is ours; live sessions are left alone.",
+        "doctor": "Check this machine and say how to fix what is missing; exit code 3 if anything is.",
+        "clean": "Remove what killed sessions left behind, and nothing else; live sessions are left alone.",
     },
     "plans": {
-        "run": "Run a session: a plan with a race table calls Rally, one without needs no Elasticsearch.",
-        "knee": "Find the highest rate of queries at which a bound on latency holds, on each arm.",
+        "run": "Run a session: a plan with a race table calls Rally, one without it runs fio alone.",
+        "knee": "Find the highest rate of queries at which each arm keeps a bound on latency.",
         "race": "Race any Rally track on the arms of a plan; all other options are those of 'esrally race'.",
         "simulate": "Run the fio jobs of a plan in virtual time,"
         " from the volume models alone; no root, no engine.",
         "study": "Print every published figure of a study beside ours,"
-        " with the error; tables and plots with it.",
+        " with the error; also as tables and plots.",
     },
     "sessions": {
-        "sessions": "List what has been recorded; a session whose process was killed is shown as failed.",
+        "sessions": "List the recorded sessions; one whose process was killed is shown as failed.",
         "report": "Report on a session from its folder alone, on any machine.",
         "compare": "Compare sessions from the oldest to the newest;"
-        " exit code 4, and why, when they are not comparable.",
+        " exit code 4, and why, if they are not comparable.",
         "gate": "Decide whether an arm is slower than allowed:"
         " exit code 0 pass, 1 fail, 5 inconclusive, 4 invalid.",
-        "push": "Send a recorded session to Rally's Elasticsearch metrics store;"
-        " replaces what is there of it.",
+        "push": "Send a recorded session to Rally's Elasticsearch metrics store; replaces an earlier copy.",
         "dashboard": "Print a Kibana dashboard of the metrics store, to import as saved objects.",
-        "cloudwatch": "Fetch the CloudWatch minutes that a session does not have yet;"
+        "cloudwatch": "Fetch the CloudWatch minutes that a session still lacks;"
         " AWS charges a little per metric.",
     },
     "advice": {
-        "advise": "Name the cheapest volume on which recorded requests keep a bound;"
-        " 1: none does, 5: measure first.",
-        "usage": "Replay a log of what a volume did on every setting:"
-        " for how long its limits would have been reached.",
+        "advise": "Name the cheapest volume where recorded requests keep a bound;"
+        " exit code 1: none, 5: measure first.",
+        "usage": "Replay the log of a volume on every setting,"
+        " and say how long limits would have been reached.",
         "trace": "Record the I/Os of a mount on any Linux machine, read-only,"
         " and say which settings would serve them.",
     },

@@ -54,18 +54,19 @@ Credits = Annotated[
         "--credits", metavar="SHARE", help="How full its burst credits were at first, 0 to 1; default: 1."
     ),
 ]
-Region = Annotated[str, typer.Option(help="Whose prices count.")]
-Types = Annotated[str, typer.Option(help="Volume types to choose from, with commas.")]
+Region = Annotated[str, typer.Option(help="The region whose prices are used.")]
+Types = Annotated[str, typer.Option(help="Volume types to choose from, separated by commas.")]
 
 
 @app.command("advise")
 def advise_command(
     session: SessionName,
     keep: Annotated[
-        list[str], typer.Option("--keep", metavar="pNN=TIME", help="What all requests must keep.")
+        list[str], typer.Option("--keep", metavar="pNN=TIME", help="The bound that all requests must keep.")
     ],
     region: Annotated[
-        str | None, typer.Option(help="Whose prices count; default: as in the session's report.")
+        str | None,
+        typer.Option(help="The region whose prices are used; default: as in the session's report."),
     ] = None,
     types: Types = _ALL_TYPES,
     arm: Annotated[
@@ -80,12 +81,12 @@ def advise_command(
     ] = False,
     accept: Annotated[
         list[str] | None,
-        typer.Option(metavar="CHECK", help="With --race: race although this check forbids it."),
+        typer.Option(metavar="CHECK", help="With --race: race even if this check fails."),
     ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
-            metavar="N", help="Predict N queries a second that come by chance; default: one after the other."
+            metavar="N", help="Predict N queries a second that come at random; default: one after the other."
         ),
     ] = None,
     cores: Annotated[
@@ -93,7 +94,7 @@ def advise_command(
         typer.Option(
             min=1,
             max=1024,
-            help="With --rate: cores to compute them; default: the node's processors, threads of cores, too.",
+            help="With --rate: cores to compute them; default: the node's processors, counting threads.",
         ),
     ] = None,
     credits_: Annotated[
@@ -107,7 +108,7 @@ def advise_command(
     form: Format = None,
     output: Output = None,
 ) -> int:
-    """Name the cheapest volume on which recorded requests keep a bound; 1: none does, 5: measure first."""
+    """Name the cheapest volume where recorded requests keep a bound; exit code 1: none, 5: measure first."""
     form = format_of(form, output)
     bound = _only_bound(keep)
     if accept and not race:
@@ -220,10 +221,10 @@ def _exit_code(advice: Advice, proof: Session | None) -> int:
 
 
 Size = Annotated[str, typer.Option(help="Size of today's volume, for example 500GiB.")]
-Type = Annotated[str, typer.Option("--type", help="Its type.")]
-Iops = Annotated[int | None, typer.Option(min=1, help="Its IOPS, if they are bought.")]
-Throughput = Annotated[str | None, typer.Option(help="Its throughput, if it is bought: 250MiB/s.")]
-Device = Annotated[str | None, typer.Option(help="The device, if the log is of several.")]
+Type = Annotated[str, typer.Option("--type", help="The type of today's volume.")]
+Iops = Annotated[int | None, typer.Option(min=1, help="Its provisioned IOPS.")]
+Throughput = Annotated[str | None, typer.Option(help="Its provisioned throughput, for example 250MiB/s.")]
+Device = Annotated[str | None, typer.Option(help="The device, if the log has several.")]
 
 
 @app.command("usage")
@@ -246,7 +247,7 @@ def usage_command(
     form: Format = None,
     output: Output = None,
 ) -> None:
-    """Replay a log of what a volume did on every setting: for how long its limits would have been reached."""
+    """Replay the log of a volume on every setting, and say how long limits would have been reached."""
     form = format_of(form, output)
     today = _with_credits(_today(size, type_, iops, throughput), credits_)
     during_s: list[float] = []
@@ -341,9 +342,12 @@ def trace_command(
         str | None,
         typer.Option(metavar="PATH", help="A directory on the file system whose I/Os are recorded."),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(metavar="N", help="For so long.", min=2, max=86400)] = None,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="N", help="How long to record.", min=2, max=86400)
+    ] = None,
     pid: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="The node's process; default: all on the mount.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="The node's process; default: all that use the mount."),
     ] = None,
     source: Annotated[
         Path | None,
@@ -354,7 +358,7 @@ def trace_command(
         typer.Option(metavar="TIME", help="When the clock of that trace was 0: 2026-11-22T10:00:00Z."),
     ] = None,
     log: Annotated[
-        list[Path] | None, typer.Option(help="A query log of that time: its requests can be predicted.")
+        list[Path] | None, typer.Option(help="A query log of that time, to predict its requests.")
     ] = None,
     type_: Type = "gp3",
     iops: Iops = None,

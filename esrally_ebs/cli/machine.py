@@ -22,7 +22,7 @@ app = typer.Typer()
 
 @app.command("doctor")
 def doctor_command(as_json: Json = False) -> int:
-    """Check this machine and say how to mend what is missing; exit code 3 if anything is."""
+    """Check this machine and say how to fix what is missing; exit code 3 if anything is."""
     # imported here: the other commands, above all report, must work where Rally is not installed
     from esrally_ebs.rally.patches import check_signatures
 
@@ -37,7 +37,7 @@ def clean_command(
         bool, typer.Option("--dead-instances", help="Also what instances that no longer exist left on AWS.")
     ] = False,
 ) -> int:
-    """Remove what killed sessions left behind, and only what is ours; live sessions are left alone."""
+    """Remove what killed sessions left behind, and nothing else; live sessions are left alone."""
     problems, silence = _say_removed(clean.clean()), ""
     try:
         problems += _say_removed(clean.clean_nodes())

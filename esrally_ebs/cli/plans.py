@@ -26,7 +26,7 @@ def run_command(
     plan: PlanName,
     settings: Settings = None,
     accept: Annotated[
-        list[str] | None, typer.Option(metavar="CHECK", help="Measure although this check forbids it.")
+        list[str] | None, typer.Option(metavar="CHECK", help="Measure even if this check fails.")
     ] = None,
     sessions: Annotated[
         int | None,
@@ -38,7 +38,7 @@ def run_command(
         ),
     ] = None,
 ) -> int:
-    """Run a session: a plan with a race table calls Rally, one without needs no Elasticsearch."""
+    """Run a session: a plan with a race table calls Rally, one without it runs fio alone."""
     overrides = overrides_of(settings) | ({"accept": accept} if accept else {})
     if sessions is None:
         return runs.run_plan(plan, overrides, say=put)
@@ -54,7 +54,9 @@ def run_command(
 @app.command("knee")
 def knee_command(
     plan: PlanName,
-    latency: Annotated[str, typer.Option(metavar="pNN=TIME", help="What latency must keep: p99=100ms.")],
+    latency: Annotated[
+        str, typer.Option(metavar="pNN=TIME", help="The bound on latency, for example p99=100ms.")
+    ],
     task: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this task of the track; may be repeated.")
     ] = None,
@@ -64,7 +66,7 @@ def knee_command(
     ] = None,
     settings: Settings = None,
 ) -> int:
-    """Find the highest rate of queries at which a bound on latency holds, on each arm."""
+    """Find the highest rate of queries at which each arm keeps a bound on latency."""
     given = overrides_of(settings) | ({} if step is None else {"design.step": step})
     return runs.run_knee(plan, latency, given, task or (), complain=complain)
 
@@ -123,12 +125,12 @@ def study_command(
     session: Annotated[
         str | None, typer.Option(help="nikkei-2021: a recorded race to show beside the published one.")
     ] = None,
-    prices: Annotated[Path | None, typer.Option(help="Your price list; its prices precede ours.")] = None,
+    prices: Annotated[Path | None, typer.Option(help="Your price list; its prices go before ours.")] = None,
     repeats: Annotated[
         int, typer.Option("--runs", min=1, max=1000, help="On devices: runs of every job.")
     ] = 1,
 ) -> None:
-    """Print every published figure of a study beside ours, with the error; tables and plots with it."""
+    """Print every published figure of a study beside ours, with the error; also as tables and plots."""
     if listed:
         for study in studies.names():
             put(f"{study}  {studies.read_study(study).title}")

@@ -41,7 +41,7 @@ def sessions_command(
     last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N of them.")] = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print ids alone, for other commands.")] = False,
 ) -> None:
-    """List what has been recorded; a session whose process was killed is shown as failed."""
+    """List the recorded sessions; one whose process was killed is shown as failed."""
     if plan == "":
         raise PlanError("--plan '': an empty name; is a variable of your shell not set?")
     summaries = [s for s in list_sessions(home()) if plan in (None, s.plan) and state in (None, s.state)]
@@ -91,7 +91,7 @@ def compare_command(
     form: Format = None,
     output: Output = None,
 ) -> None:
-    """Compare sessions from the oldest to the newest; exit code 4, and why, when they are not comparable."""
+    """Compare sessions from the oldest to the newest; exit code 4, and why, if they are not comparable."""
     form = format_of(form, output)
     built = compare_sessions([_load(name) for name in names])
     give(built, form, output)
@@ -133,7 +133,7 @@ def push_command(
         str | None, typer.Option("--configuration-name", help="Read rally-NAME.ini instead of rally.ini.")
     ] = None,
 ) -> None:
-    """Send a recorded session to Rally's Elasticsearch metrics store; replaces what is there of it."""
+    """Send a recorded session to Rally's Elasticsearch metrics store; replaces an earlier copy."""
     # imported here: the other commands, above all report, must work where Rally is not installed
     from esrally_ebs.rally.metrics_store import configured_store, send
 
@@ -199,7 +199,7 @@ def _when(epoch_s: float | None) -> str:
 
 @app.command("cloudwatch")
 def cloudwatch_command(session: SessionName) -> None:
-    """Fetch the CloudWatch minutes that a session does not have yet; AWS charges a little per metric."""
+    """Fetch the CloudWatch minutes that a session still lacks; AWS charges a little per metric."""
     folder = SessionFolder.own(find_session(home(), session))
     recorded = load_session(folder.path)
     queries = cloudwatch.queries_of(recorded)

@@ -22,7 +22,7 @@ Credits = Annotated[
 TimeScale = Annotated[
     float | None,
     typer.Option(
-        min=1, max=MAX_TIME_SCALE, help="Let buckets empty and fill so many times as fast as real ones."
+        min=1, max=MAX_TIME_SCALE, help="Let buckets empty and fill this many times as fast as real ones."
     ),
 ]
 DryRun = Annotated[
@@ -43,7 +43,7 @@ def volumes_up(plan: PlanName, settings: Settings = None, dry_run: DryRun = Fals
 
 @app.command("list")
 def volumes_list(as_json: Json = False) -> None:
-    """Show the attached arms, by hand or by a running session, and every mount that could be one."""
+    """Show the arms attached by hand or by a running session, and every mount that could be one."""
     attached: list[Volume] = []
     try:
         attached = manual.attached()
@@ -61,7 +61,7 @@ def volumes_list(as_json: Json = False) -> None:
 def volumes_down(
     plan: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="Only the arms of this plan.")] = None,
 ) -> None:
-    """Detach the arms that 'volumes up' attached; the data on emulated ones are gone then."""
+    """Detach the arms that 'volumes up' attached; the data on emulated ones are lost."""
     names = manual.down(plan)
     for name in names:
         put(f"detached {name}")
@@ -79,7 +79,7 @@ def volumes_modify(
     ] = None,
     throughput: Annotated[str | None, typer.Option("--throughput", help="Such as 250MiB/s.")] = None,
     not_ours: Annotated[
-        bool, typer.Option("--not-ours", help="Also a volume that this pack did not make.")
+        bool, typer.Option("--not-ours", help="Also change a volume that this pack did not make.")
     ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until the change is completed.")] = True,
 ) -> None:

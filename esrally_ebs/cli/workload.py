@@ -20,26 +20,28 @@ def _group() -> None:
 @app.command("import")
 def workload_import(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Query logs of one format; gzip too.")],
-    output: Annotated[Path, typer.Option(help="Directory to make; must not be there, or be empty.")],
+    output: Annotated[Path, typer.Option(help="Directory to make; must not exist, or be empty.")],
     format_: Annotated[
         str, typer.Option("--format", help=f"auto, or one of {', '.join(queries.FORMATS)}.")
     ] = "auto",
     index: Annotated[
         str | None,
-        typer.Option(help="Only what reaches these indices (a,b), and only to them; '*' is any text."),
+        typer.Option(
+            help="Take only requests to these indices (a,b), and send them only there; '*' is any text."
+        ),
     ] = None,
     hash_literals: Annotated[
-        bool, typer.Option("--hash-literals", help="Hash strings: the same one always to the same.")
+        bool, typer.Option("--hash-literals", help="Hash strings; equal ones get equal hashes.")
     ] = False,
     without_modules: Annotated[
         bool,
         typer.Option(
             "--without-modules",
-            help="Leave out scripts and what else needs modules, which the image built here lacks.",
+            help="Leave out scripts and all else that needs modules, which the image built here lacks.",
         ),
     ] = False,
 ) -> None:
-    """Make a Rally track of query logs: the same requests, grouped into templates."""
+    """Make a Rally track from query logs: the same requests, grouped into templates."""
     options = queries.Options(
         format=format_, index=index, hash_literals=hash_literals, modules=not without_modules
     )
