@@ -1,11 +1,11 @@
-"""The ``esrally-ebs`` command, also as ``python -m esrally_ebs``: loads it, and calls it."""
+"""The ``esrally-ebs`` command, also run as ``python -m esrally_ebs``."""
 
 import signal
 import sys
 
 
 def main() -> int:
-    """Run the command; Ctrl-C while its first modules load, for half a second, ends it without a word."""
+    """Run the command; Ctrl-C while its first modules load (half a second) ends it silently."""
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Every error of the pack: one root, one kind per party that must act, and the exit code of each.
+"""Every error of the pack: one root, one class per party that must act, and the exit code of each.
 
 A message is one line with what, where and the next step.
 """
@@ -13,12 +13,12 @@ class EbsError(Exception):
     exit_code: ClassVar[int] = 3
 
     def __str__(self) -> str:
-        """One line, also when a word that it quotes has more."""
+        """The message on one line, also when a value quoted in it has several."""
         return " ".join(super().__str__().splitlines())
 
 
 class PlanError(EbsError):
-    """The user must change a plan, a track parameter or an option; ``key`` is that of an arm, if known."""
+    """The user must change a plan, a track parameter or an option; ``key`` is the arm's key, if known."""
 
     exit_code = 2
 
@@ -28,15 +28,15 @@ class PlanError(EbsError):
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """The end of a message, which asks whether the known name most like ``word`` was meant; or empty."""
-    from difflib import get_close_matches  # the daemon of an emulated volume starts without it
+    """ "; did you mean ...?" with the known name closest to ``word``, to end a message; "" if none is."""
+    from difflib import get_close_matches  # imported late: the daemon of an emulated volume starts without it
 
     names = get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {str(names[0])!r}?" if names else ""  # a name may be of an enum
+    return f"; did you mean {str(names[0])!r}?" if names else ""  # str(): a name may be an enum's
 
 
 class SetupError(EbsError):
-    """The machine cannot do it as it is: a tool, a right, a mount or a service is missing."""
+    """This machine cannot do it as it is: a tool, a right, a mount or a service is missing."""
 
     exit_code = 3
 

@@ -21,29 +21,27 @@ NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container a
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"
 SNAPSHOT = r"^snap-[0-9a-f]{8,17}$"
 DATE = r"^[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?$"
-SSH = (  # a destination, and never an option of ssh
+SSH = (  # a destination that ssh cannot take for an option
     r"^(ssh://([A-Za-z0-9_][A-Za-z0-9_.@:%-]{0,99}@)?([A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Za-z:.%]+\])"
     r"(:[0-9]{1,5})?|[A-Za-z0-9_][A-Za-z0-9_.@:%-]{0,252})$"
 )
-ENGINE = (
-    r"^(unix:///[!-~]{1,95}|[A-Za-z0-9][A-Za-z0-9_.+-]{0,99})$"  # of Docker, as its client there knows it
-)
+ENGINE = r"^(unix:///[!-~]{1,95}|[A-Za-z0-9][A-Za-z0-9_.+-]{0,99})$"  # a host or context of Docker's client
 MAX_TIME_SCALE = 10_000
-MAX_READ_LATENCY = 1000  # times the usual one
+MAX_READ_LATENCY = 1000  # times the usual latency
 MAX_DOCUMENTS = 2**31 - 1 - 128  # as Lucene numbers them in one shard (IndexWriter.MAX_DOCS)
-# Above this share of the time asked for a machine is not its own; a quiet cloud has some per mille of steal.
+# Steal above this share of the processor time asked for is warned of; a quiet cloud has some per mille.
 STEAL_TO_WARN_OF = 0.02
 
 NODE_USER = 1000  # "elasticsearch" in the official image and in ours
-BY_HAND = "by-hand"  # begins the names of sessions that only 'volumes up' and 'down' begin and end
+BY_HAND = "by-hand"  # prefix of session names that only 'volumes up' and 'down' use
 MAX_SESSION_NAME = 81  # characters
 SESSION = rf"^[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_SESSION_NAME - 1}}}$"
 
 
 def session_name(text: str, *, by_hand: bool = False) -> str:
-    """The name of a session, checked: it becomes a folder that is removed, a label, a part of other names.
+    """Check and return a session's name: it becomes a folder that is removed, a label, a part of other names.
 
-    ``by_hand`` says whether volumes that the user attached may be meant. Raises PlanError for any other text.
+    ``by_hand`` allows the names of volumes that the user attached. Raises PlanError for any other text.
     """
     if not re.fullmatch(SESSION, text):
         raise PlanError(
@@ -56,7 +54,7 @@ def session_name(text: str, *, by_hand: bool = False) -> str:
 
 
 def short_name(session: str) -> str:
-    """How a session's name begins, for people, and a hash of it, as several may begin so; in lower case."""
+    """First characters of a session's name, lower case, with a hash, since several may begin alike."""
     begin = re.sub(r"[^a-z0-9]", "-", session_name(session, by_hand=True)[:8].lower())
     return f"{begin}-{hashlib.sha256(session.encode()).hexdigest()[:8]}"
 
@@ -70,7 +68,7 @@ def names_secret(name: str) -> bool:
 
 
 def refuse_secrets(params: Mapping[str, object], where: str) -> None:
-    """Raise PlanError, without the value, for a parameter of a node that looks like a secret."""
+    """Raise PlanError for a node parameter that looks like a secret; the message leaves its value out."""
     options = (word.partition("=")[0] for word in str(params.get("java_opts", "")).split())
     for name in (*params, *options):
         if names_secret(name):
@@ -81,7 +79,7 @@ def refuse_secrets(params: Mapping[str, object], where: str) -> None:
 
 
 class Kind(StrEnum):
-    """What an arm really is; ``EMULATED`` must be said in every output."""
+    """What an arm really is; every output must say ``EMULATED``."""
 
     EMULATED = "emulated"
     EBS = "ebs"
@@ -91,11 +89,11 @@ class Kind(StrEnum):
 
 
 class Phase(StrEnum):
-    """Whether a request was meant to warm code, to be counted, or to run beside those that are."""
+    """Whether a request warms code, is counted, or runs beside requests that are counted."""
 
     WARMUP = "warmup"
     MEASURE = "measure"
-    BESIDE = "beside"  # of writes while a search is measured: what it is measured beside, and not itself
+    BESIDE = "beside"  # a write while a search is measured; not measured itself
 
 
 class Work(StrEnum):
@@ -109,7 +107,7 @@ class Work(StrEnum):
 
 
 class State(StrEnum):
-    """Life of a session; a ``RUNNING`` one whose owner has died is read as ``FAILED``."""
+    """State of a session; a ``RUNNING`` one whose owner has died is read as ``FAILED``."""
 
     RUNNING = "running"
     COMPLETE = "complete"
@@ -119,11 +117,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsSpec:
-    """``[aws]`` of a plan: how volumes are made on AWS, on the instance that this runs on."""
+    """``[aws]`` of a plan: how volumes are made on AWS, for the instance that this process runs on."""
 
     region: Annotated[str, Field(pattern=REGION)] | None = None  # None = this instance's
     snapshot: Annotated[str, Field(pattern=SNAPSHOT)] | None = None  # that every EBS volume is made from
-    initialise: bool = True  # read all of such a volume before it counts as attached
+    initialise: bool = True  # read the whole volume before it counts as attached
     stripe_with: Literal["mdadm", "lvm"] = "mdadm"
 
 
@@ -133,15 +131,15 @@ class Backend(StrEnum):
     EMULATED = "emulated"  # a loop device that is limited like a volume of the catalog
     AWS = "aws"  # a volume that is made on AWS, and deleted afterwards
     MOUNTED = "mounted"  # a file system that the user mounted
-    DIRECTORY = "directory"  # no volume at all, to try the pack
+    DIRECTORY = "directory"  # no volume: a plain directory, to try the pack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeSpec:
-    """``[[arm]]`` of a plan: one volume under comparison, as it is asked for.
+    """``[[arm]]`` of a plan: one volume under comparison, as requested.
 
-    Pydantic checks the values of a plan, or of a stored session, by the annotations; code that makes a spec
-    is trusted. A plan writes the alias of a field that has one.
+    Pydantic checks values from a plan or a stored session by the annotations; code that makes a spec is
+    trusted. Where a field has an alias, plans use the alias.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = {"populate_by_name": True}
@@ -153,41 +151,39 @@ class VolumeSpec:
     throughput_bytes_per_s: Annotated[Rate | None, Field(alias="throughput", gt=0)] = None
     encrypted: bool = True
     mount: Path | None = None  # for real mounts and directories
-    mounts: tuple[Path, ...] = ()  # the same for an arm of several nodes: one for each
+    mounts: tuple[Path, ...] = ()  # likewise for an arm of several nodes: one mount each
     credits: Annotated[float, Field(ge=0, le=1)] = 1.0  # fraction of the burst bucket at the start
     read_latency: Annotated[float, Field(gt=0, le=MAX_READ_LATENCY)] = (
         1.0  # factor on the time of reads; emulated only
     )
-    # of that factor between volumes of an arm (design.volumes): standard deviation of its logarithm
+    # standard deviation of the factor's logarithm between volumes of an arm (design.volumes)
     spread: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    date: Annotated[str, Field(pattern=DATE)] | None = None  # whose limits hold; None = the newest known
-    instance: str | None = None  # EC2 type whose limits hold too; "m5.large#2" is another than "m5.large"
-    stripes: Annotated[int, Field(ge=1, le=32)] = 1  # this many volumes of this spec as one (RAID 0)
+    date: Annotated[str, Field(pattern=DATE)] | None = None  # limits as of this date; None = the newest known
+    instance: str | None = None  # EC2 type whose limits also apply; "m5.large#2" is a second instance
+    stripes: Annotated[int, Field(ge=1, le=32)] = 1  # volumes of this spec striped as one (RAID 0)
     chunk_bytes: Annotated[Bytes, Field(alias="chunk", ge=4096)] = (
         512 * KIB
-    )  # of one before the next, if striped
-    striped_by: Literal["device", "btrfs", "md", "lvm"] = "device"  # "device": within the emulated one
+    )  # bytes on one volume before the next, if striped
+    striped_by: Literal["device", "btrfs", "md", "lvm"] = "device"  # "device": inside the emulated device
     time_scale: Annotated[float, Field(ge=1, le=MAX_TIME_SCALE)] = (
-        1.0  # of buckets that fill and empty faster
+        1.0  # speeds up buckets: how they empty and fill
     )
     mode: Literal["bursting", "provisioned", "elastic"] | None = None  # EFS
     one_zone: bool = False  # EFS: One Zone instead of Regional
-    host: Annotated[str, Field(pattern=NAME)] | None = None  # the [[host]] that has it; None = this machine
-    hosts: tuple[
-        Annotated[str, Field(pattern=NAME)], ...
-    ] = ()  # the same for an arm of several: one for each
-    # What a plan's arm does not say itself.
-    aws: AwsSpec | None = None  # the plan's [aws], for a volume that is to be made there
+    host: Annotated[str, Field(pattern=NAME)] | None = None  # its [[host]]; None = this machine
+    hosts: tuple[Annotated[str, Field(pattern=NAME)], ...] = ()  # likewise for an arm of several: one each
+    # Set from other tables of the plan, not from the arm's own.
+    aws: AwsSpec | None = None  # the plan's [aws], for a volume to be made there
     readahead_bytes: Bytes = 128 * KIB  # the session's
 
     @property
     def all_hosts(self) -> tuple[str, ...]:
-        """The hosts that have its volumes: one for each, or one for all; none = this machine."""
+        """Hosts of the arm's volumes: one each, or one for all; empty = this machine."""
         return self.hosts or ((self.host,) if self.host else ())
 
     @property
     def backend(self) -> Backend:
-        """What attaches it; the type of a plug-in goes before this."""
+        """What attaches the volume; a plug-in's type takes precedence over this."""
         if self.aws is not None:
             return Backend.AWS
         if self.type == "directory":
@@ -205,12 +201,12 @@ class Volume:
     mount: Path  # where a session may write: the mount point, or a directory of its own on a real mount
     device: str | None = None  # kernel name as in /proc/diskstats, e.g. "loop3"
     device_number: str | None = None  # "major:minor"
-    lowest: tuple[str, ...] = ()  # the last devices below ``device``, where that is not the last itself
+    lowest: tuple[str, ...] = ()  # lowest devices of the stack, where ``device`` is not itself the lowest
     filesystem: str = ""
     mount_options: str = ""
     readahead_bytes: Bytes | None = None
     scheduler: str | None = None
-    identity: str = ""  # EBS volume id, or what else tells it from all others
+    identity: str = ""  # EBS volume id, or another unique identity
     control: Path | None = None  # the emulator's control socket
 
 
@@ -225,27 +221,27 @@ class Node:
     pid: int  # of the JVM, in the host's pid namespace
     data_dir: Path
     memory_cgroup: Path | None  # directory of its memory controller
-    processor_time: Path | None = None  # what counts that of its control group
+    processor_time: Path | None = None  # file that counts its cgroup's processor time
     version: str = ""
     image: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A fio job or a task of the track on one arm in one round: what a session measures at a time."""
+    """One measured unit: a fio job or a task of the track, on one arm in one round."""
 
     arm: str
     cluster: str  # Rally's name for the node that serves the arm
     work: Work
     task: str  # of the track, or the fio job's name
-    round: int  # from 1; 0 = before the first round. Of fio: 0 at the session's start, from 1 at its end
+    round: int  # from 1; 0 = before the first round. For fio: 0 at the session's start, from 1 at its end
     phase: Phase = Phase.MEASURE
-    start: int = 1  # of the nodes, counted from 1
-    writes: tuple[str, ...] = ()  # of BRING_BACK: the tasks that write beside the search that follows
+    start: int = 1  # start of the nodes, counted from 1
+    writes: tuple[str, ...] = ()  # for BRING_BACK: tasks that write beside the search that follows
 
 
 class Request(NamedTuple):
-    """One request of a block; one is made for every request, so it is of the kind that is made fastest."""
+    """One request of a block; a NamedTuple, the fastest class to create, as every request needs one."""
 
     block: Block
     number: int  # from 1, of one client
@@ -253,11 +249,11 @@ class Request(NamedTuple):
 
 
 class TimedRequest(NamedTuple):
-    """When a logged search was served, as the log says it: often to the millisecond."""
+    """A logged search and when it was served, as precisely as the log says: often to the millisecond."""
 
     began_s: float  # since the epoch
     took_s: float
-    template: str  # of queries that differ by their literals only
+    template: str  # same for queries that differ only in literals
     hits: int | None
 
 
@@ -327,7 +323,7 @@ class Event:
 
     @property
     def has_time(self) -> bool:
-        """Whether its time is a finite number, whoever wrote it."""
+        """Whether its time is a finite number; events may come from other writers."""
         return _finite(self.at_s) is not None
 
     def number(self, name: str) -> float | None:
@@ -335,7 +331,7 @@ class Event:
         return _finite(self.fields.get(name))
 
     def numbers(self, name: str) -> list[float]:
-        """The finite numbers in a field that is a list; none for anything else."""
+        """The finite numbers in a list field; [] for anything else."""
         value = self.fields.get(name)
         return [each for each in map(_finite, value) if each is not None] if isinstance(value, list) else []
 
@@ -345,14 +341,14 @@ def _finite(value: object) -> float | None:
         return None
     try:
         number = float(value)
-    except OverflowError:  # of 400 digits
+    except OverflowError:  # an integer of 400 digits
         return None
     return number if math.isfinite(number) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What requests must keep, as ``p99=100ms``."""
+    """A bound on the latency of requests, such as ``p99=100ms``."""
 
     percentile: float
     seconds: float
@@ -363,7 +359,7 @@ class Bound:
 
     @property
     def allowed(self) -> float:
-        """Share of requests that may take longer."""
+        """Share of requests that may exceed the bound."""
         return 1 - self.percentile / 100
 
     def __str__(self) -> str:
@@ -371,7 +367,7 @@ class Bound:
 
 
 def parse_bound(text: str, what: str) -> Bound:
-    """``p99=100ms``. Raises PlanError, which begins with ``what``, for anything else."""
+    """Parse text such as ``p99=100ms``. Raises PlanError, beginning with ``what``, for anything else."""
     name, _, time = (part.strip() for part in text.partition("="))
     percentile = float(name[1:]) if re.fullmatch(r"p[0-9]{2}(\.[0-9]{1,2})?", name) else 0.0
     if not 50 <= percentile <= 99.9 or not time:
@@ -387,16 +383,16 @@ def parse_bound(text: str, what: str) -> Bound:
 
 
 def of_any(name: str) -> str:
-    """The name of a limit whichever of striped volumes it is of: ``iops`` for ``3-iops``."""
+    """A limit's name without the number of its striped volume: ``iops`` for ``3-iops``."""
     return re.sub(r"^\d+-", "", name)
 
 
 class Severity(StrEnum):
-    """What it means that a check is not ok."""
+    """What a failed check means."""
 
-    STOP = "stop"  # the comparison would be of something else than the volumes
-    WARN = "warn"  # it must be known to whoever reads the figures
-    UNKNOWN = "unknown"  # nobody could tell
+    STOP = "stop"  # the comparison would measure something else than the volumes
+    WARN = "warn"  # readers of the figures must know it
+    UNKNOWN = "unknown"  # could not be determined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,12 +402,12 @@ class Check:
     value: str
     text: str
     severity: Severity = Severity.STOP
-    mend: str = ""  # what to do when it is not ok
-    accepted: bool = False  # the user said, by its name, that it shall not stop the session
+    mend: str = ""  # what to do when the check fails
+    accepted: bool = False  # the user accepted it by name, so it does not stop the session
 
     @property
     def forbids(self) -> bool:
-        """Whether nothing may be compared because of it."""
+        """Whether this check forbids any comparison."""
         return not self.ok and self.severity is Severity.STOP and not self.accepted
 
     @property

@@ -13,8 +13,8 @@ KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 TIB = 1024**4
-MAX_BYTES = 2**63 - 1  # as much as a file, a kernel and fio can count
-MAX_SECONDS = 366 * 24 * 3600  # of anything in a plan
+MAX_BYTES = 2**63 - 1  # the most that a file, a kernel and fio can count
+MAX_SECONDS = 366 * 24 * 3600  # most for any duration in a plan
 
 _BYTES = {
     "": 1,
@@ -70,10 +70,10 @@ def parse_seconds(text: str | float, *, what: str = "time") -> float:
 
 
 def _written(parse: Callable[[str], float]) -> BeforeValidator:
-    """Lets a key of a plan be a number, or text that ``parse`` reads."""
+    """A validator for keys that may be a number, or text that ``parse`` reads."""
 
     def read(value: Any) -> Any:  # noqa: ANN401 - pydantic hands over whatever TOML had
-        if isinstance(value, bool):  # to Python a number
+        if isinstance(value, bool):  # bool is an int in Python
             value = str(value).lower()
         try:
             return parse(value) if isinstance(value, str) else value
@@ -98,7 +98,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds with three significant digits in the unit that reads best: ``"418 us"``, ``"28.3 ms"``."""
+    """Seconds with three significant digits in the most readable unit: ``"418 us"``, ``"28.3 ms"``."""
     for scale, unit in ((1e6, "us"), (1e3, "ms")):
         if abs(seconds) * scale < 999.5:
             return f"{seconds * scale:.3g} {unit}"
@@ -106,12 +106,12 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_rate(a_second: float) -> str:
-    """A rate with three significant digits, or all before the point: ``"28.3"``, ``"1,240"``."""
+    """A rate with three significant digits, or all digits before the point: ``"28.3"``, ``"1,240"``."""
     return f"{a_second:.3g}" if abs(a_second) < 999.5 else f"{a_second:,.0f}"
 
 
 def format_share(share: float) -> str:
-    """A margin or a confidence with all of its digits: ``"95%"``, but ``"99.5%"`` and ``"2.5%"``."""
+    """A margin or confidence as a percentage with all its digits: ``"95%"``, ``"99.5%"``, ``"2.5%"``."""
     return f"{share * 100:.4g}%"
 
 
@@ -120,18 +120,18 @@ def number_of(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-# Terminal escapes, what turns the direction of a text or ends its line, and what no file may hold
+# Terminal escapes, characters that change a text's direction or end its line, and those no file may hold
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def printable(text: str) -> str:
-    """The text with control characters but tab and newline written out, as in ``\\u001b``.
+    """The text with control characters, except tab and newline, escaped as in ``\\u001b``.
 
-    No terminal obeys them then, and JSON and XML may hold them.
+    Then terminals do not obey them, and JSON and XML may hold them.
     """
     return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
 
 
 def one_line(text: str) -> str:
-    """The text without control characters, and with a space for each newline."""
+    """The text with a space for each newline and other control characters escaped (but tab)."""
     return printable(text).replace("\n", " ")
