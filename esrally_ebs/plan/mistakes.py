@@ -1,4 +1,4 @@
-"""What is wrong with a plan, in one line: the key, the value, what is allowed, and a near name."""
+"""One-line messages about mistakes in a plan: the key, the value, what is allowed, and a close known name."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,9 +9,9 @@ from pydantic import TypeAdapter, ValidationError
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.model import DATE, ENGINE, NAME, REGION, SNAPSHOT, SSH
 
-Keys = Mapping[str, Sequence[str]]  # of each table of a plan by its name; "" = the top
+Keys = Mapping[str, Sequence[str]]  # allowed keys of each table by its name; "" = the top
 
-# Messages of pydantic that are in the words of its own types.
+# pydantic's messages that use the names of its own types, reworded for users.
 _MESSAGES = {
     "missing": "is required; see docs/plans.md",
     "too_short": "is empty; give at least one",
@@ -32,8 +32,8 @@ _KINDS = {
 }
 _WORD = re.compile(r"'([^']*)'")
 _KEY = re.compile(r"[a-z_]+: ")
-_MAX_INTEGER = 2**63  # what a signed number of 64 bits does not hold
-_SHOWN = 60  # characters of a value in a message
+_MAX_INTEGER = 2**63  # first integer beyond signed 64 bits
+_SHOWN = 60  # characters of a value shown in a message
 _PATTERNS = {
     NAME: "is not a name; use up to 31 lower-case letters, digits and '-'",
     REGION: "is not a region; write for example 'eu-west-1'",
@@ -45,12 +45,12 @@ _PATTERNS = {
 
 
 def keys_of(table: type) -> tuple[str, ...]:
-    """The keys that a plan may have in a table, from the class that it is validated with."""
+    """Keys that a plan may have in a table, from the class that validates it."""
     return tuple(TypeAdapter(table).json_schema()["properties"])
 
 
 def unknown_key(document: Mapping[str, Any], keys: Keys) -> str | None:
-    """The first key that no plan has, with those there are; None when all are known."""
+    """The first unknown key, with the known ones; None when all are known."""
     for name, where, table in _tables(document):
         for key in table:
             if name in keys and key not in keys[name]:
@@ -67,7 +67,7 @@ def _place(key: str, table: str) -> str:
 
 
 def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Every table of a plan: its name, how the path of its keys begins, the table."""
+    """Every table of a plan: its name, the prefix of its keys' paths, and the table."""
     yield "", "", document
     for name, value in document.items():
         if isinstance(value, Mapping):
@@ -79,16 +79,16 @@ def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str
 
 
 def refuse_odd_values(value: Any, kept: Any, place: str) -> None:  # noqa: ANN401
-    """Raise PlanError for a number that ``session.json`` cannot keep, for text that names no file, and for
-    true or false in place of a number, which pydantic takes as 1 or 0.
+    """Raise PlanError for numbers that ``session.json`` cannot keep, text that names no file, and booleans
+    where a number belongs (pydantic takes them as 1 or 0).
 
-    ``kept`` is what the plan has of the value, and ``place`` what its key follows.
+    ``kept`` is the value as validated; ``place`` is the path of its key.
     """
     if isinstance(value, Mapping | list):
         for key, entry in value.items() if isinstance(value, Mapping) else enumerate(value):
             refuse_odd_values(entry, _part(kept, key), f"{place}{key}.")
     elif isinstance(value, bool):
-        if type(kept) in (int, float) and not place.endswith(".repeat."):  # of which true is 1
+        if type(kept) in (int, float) and not place.endswith(".repeat."):  # repeat = true means 1
             raise PlanError(f"{place[:-1]}: {str(value).lower()} is not a number")
     elif isinstance(value, str) and "\0" in value:
         raise PlanError(f"{place[:-1]}: {value!r} has a NUL, at which the kernel ends a name; leave it out")
@@ -98,7 +98,7 @@ def refuse_odd_values(value: Any, kept: Any, place: str) -> None:  # noqa: ANN40
 
 
 def _part(kept: Any, key: str | int) -> Any:  # noqa: ANN401
-    """What is in a table or a list at this key or place; None where nothing is."""
+    """The entry of a table or list at this key or index; None if there is none."""
     try:
         return kept[key]
     except (TypeError, LookupError):
@@ -106,10 +106,10 @@ def _part(kept: Any, key: str | int) -> Any:  # noqa: ANN401
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first mistake that pydantic names, and how many others there are."""
+    """The first mistake that pydantic reports, and how many others there are."""
     problems = error.errors()
     places = [problem["loc"] for problem in problems]
-    # A list with an invalid entry is also reported as too short.
+    # An invalid entry of a list is also reported as a list that is too short.
     own = [
         problem
         for problem, loc in zip(problems, places, strict=True)
@@ -117,7 +117,7 @@ def first_problem(error: ValidationError) -> str:
     ]
     more = f" (and {len(own) - 1} more)" if len(own) > 1 else ""
     where, text = ".".join(str(part) for part in own[0]["loc"]), _text(own[0])
-    if where:  # a message that names the key itself continues the place
+    if where:  # a message that names the key itself is appended to the place
         text = f"{where}.{text}" if _KEY.match(text) else f"{where}: {text}"
     return text + more
 

@@ -36,12 +36,12 @@ from esrally_ebs.plan.tables import (
 )
 from esrally_ebs.units import format_bytes
 
-PLUG_INS = "esrally_ebs.volumes"  # the group of entry points that add types of volumes
-# What reads take times the usual in one round after the other, of a plan that perturbs. In this order a drift
-# over four rounds goes with neither the slow nor the fast ones.
+PLUG_INS = "esrally_ebs.volumes"  # entry point group of plug-in volume types
+# Factors on the time of reads, round by round, for trace = "perturb". In this order a drift over four rounds
+# correlates with neither the slow nor the fast ones.
 _READ_LATENCIES = (1.0, 4.0, 0.5, 2.0)
-_MAX_CHARACTERS = 2**22  # of a plan's file; more is another file, or a device without an end
-_NOT_OF_A_PLAN = ("aws", "readahead_bytes")  # fields of an arm's spec that no key of ``[[arm]]`` sets
+_MAX_CHARACTERS = 2**22  # of a plan's file; a larger one is no plan, or an endless device
+_NOT_OF_A_PLAN = ("aws", "readahead_bytes")  # fields of an arm's spec that are no keys of ``[[arm]]``
 
 
 class Plan(Section):
@@ -58,23 +58,23 @@ class Plan(Section):
     design: DesignPlan = DesignPlan()
     baseline: tuple[BaselineJob, ...] = ()
     cost: CostPlan = CostPlan()
-    accept: tuple[str, ...] = ()  # checks that shall not stop the session, by name
+    accept: tuple[str, ...] = ()  # names of checks that do not stop the session
     modify: ModifyPlan | None = None
-    # keep every I/O of emulated arms; "perturb": with another latency of reads from round to round
+    # keep every I/O of emulated arms; "perturb": and change the latency of reads from round to round
     trace: Annotated[bool | Literal["perturb"], yes_or("perturb")] = False
     _source: str = ""  # the file's name, for messages
 
     @field_validator("arm")
     @classmethod
     def _made_on_aws(cls, arms: tuple[VolumeSpec, ...], info: ValidationInfo) -> tuple[VolumeSpec, ...]:
-        """With ``[aws]``, volumes are made there that would be emulated otherwise."""
+        """With ``[aws]``, volumes that would be emulated are made on AWS."""
         aws = info.data.get("aws")
         return tuple(
             replace(arm, aws=aws) if aws and arm.backend is Backend.EMULATED else arm for arm in arms
         )
 
     def _conflicts(self) -> Iterator[tuple[object, str]]:
-        """Between tables."""
+        """Conflicts between tables."""
         race, design, is_steady = self.race, self.design, self.cache.mode == "steady"
         if self.modify is not None:
             is_none = self.modify.arm not in {arm.name for arm in self.arm}
@@ -119,7 +119,7 @@ class Plan(Section):
         yield from self._conflicts_of_places()
 
     def _conflicts_of_several(self) -> Iterator[tuple[object, str]]:
-        """Those of several starts, volumes or nodes."""
+        """Conflicts of plans with several starts, volumes or nodes."""
         race, design = self.race, self.design
         if design.starts > 1:
             yield race is None, "design.starts: is of nodes, and fio alone has none; give a [race]"
@@ -146,7 +146,7 @@ class Plan(Section):
                 yield is_bad, f"{what} a node would be called {name!r}; give arms other names"
 
     def _conflicts_of_hosts(self) -> Iterator[tuple[object, str]]:
-        """Each arm has a host if any has, each host an arm, and nodes that are apart a way to one another."""
+        """If there are hosts, every arm has one and each has an arm; arms on several need addresses."""
         hosts = [host.name for host in self.host]
         mend = f"write one of {', '.join(hosts)}" if hosts else "give a [[host]] with that name"
         for number, arm in enumerate(self.arm):
@@ -176,7 +176,7 @@ class Plan(Section):
             yield hosts and wrong, f"host: {what} is not done on other machines yet; remove it or the hosts"
 
     def _conflicts_of_names(self) -> Iterator[tuple[object, str]]:
-        """The reference is an arm, and no two things of a kind have one name."""
+        """The reference must be an arm; names must be unique within their kind."""
         reference, names = self.design.reference, [arm.name for arm in self.arm]
         yield (
             reference not in (None, *names, *self.types),
@@ -189,7 +189,7 @@ class Plan(Section):
                 yield name in names[:number], f"{what}.{number}.name: {text}"
 
     def _conflicts_on_instances(self) -> Iterator[tuple[object, str]]:
-        """Arms on one instance have one host and one time scale."""
+        """Arms on one instance must have one host and one time scale."""
         firsts: dict[str, VolumeSpec] = {}
         for number, arm in enumerate(self.arm):
             first = arm if arm.instance is None else firsts.setdefault(arm.instance, arm)
@@ -205,7 +205,7 @@ class Plan(Section):
             )
 
     def _conflicts_of_places(self) -> Iterator[tuple[object, str]]:
-        """Where mounts or hosts are given, there is one for each node, or volume, of the arm."""
+        """Mounts or hosts, where given, must be one per node (or volume) of the arm."""
         several = self.design.volumes > 1
         key, what = ("design.volumes", "volume") if several else ("node.count", "node")
         count = self.design.volumes if several else self.node.count
@@ -221,16 +221,16 @@ class Plan(Section):
 
     @property
     def types(self) -> dict[str, tuple[str, ...]]:
-        """By type the names of its volumes, in a plan whose arms are ``design.volumes`` of each."""
+        """Names of each type's volumes, by type, in a plan with several ``design.volumes``; else empty."""
         count, names = self.design.volumes, [arm.name for arm in self.arm]
         firsts = range(0, len(names), count) if count > 1 else ()
         return {names[at].removesuffix("-1"): tuple(names[at : at + count]) for at in firsts}
 
     def with_volumes(self) -> Self:
-        """The plan with ``design.volumes`` arms in place of each: ``gp3-1``, ``gp3-2`` ... of ``gp3``.
+        """The plan with each arm replaced by ``design.volumes`` arms: ``gp3`` by ``gp3-1``, ``gp3-2`` ...
 
-        What an arm's ``spread`` draws for each of its volumes goes with the design's seed.
-        Raises PlanError for a name that cannot be, or that another arm has, and for reads that take too long.
+        An arm's ``spread`` is drawn for each volume from the design's seed. Raises PlanError for an invalid
+        or duplicate name, for one mount where there must be several, and for reads that would take too long.
         """
         count = self.design.volumes
         if count == 1:
@@ -261,7 +261,7 @@ class Plan(Section):
 
     @property
     def has_latency(self) -> bool:
-        """Whether nothing of ours (evictions, requests to another arm) holds back requests that are due."""
+        """Whether requests are sent when due: no evictions and no requests to other arms hold them back."""
         return self.cache.mode != "cold" and self.design.nodes != "one"
 
     @property
@@ -271,18 +271,18 @@ class Plan(Section):
         return max(perturbed, self.design.starts)
 
     def read_latency_of(self, round_: int) -> float:
-        """How many times as long as usual reads take in this round."""
+        """Factor on the usual time of reads in this round."""
         if self.trace != "perturb" or not round_:
             return 1.0
         return _READ_LATENCIES[(round_ - 1) % len(_READ_LATENCIES)]
 
     def node_names(self, arm: str) -> tuple[str, ...]:
-        """What the nodes of an arm, and their volumes, are called: as the arm where it has one."""
+        """Names of an arm's nodes and their volumes: ARM if there is one, else ARM-1, ARM-2 ..."""
         count = self.node.count
         return (arm,) if count == 1 else tuple(f"{arm}-{number}" for number in range(1, count + 1))
 
     def volumes_of(self, arm: VolumeSpec) -> tuple[VolumeSpec, ...]:
-        """The volumes of an arm, one for each node: as the arm's, on an instance, mount and host each."""
+        """The volumes of an arm, one per node, each with its own name, instance, mount and host."""
         count = self.node.count
         mounts, hosts = arm.mounts or (arm.mount,) * count, arm.hosts or (arm.host,) * count
         places: list[dict[str, Any]] = [
@@ -299,7 +299,7 @@ class Plan(Section):
 
     @contextmanager
     def naming(self, place: str) -> Iterator[None]:
-        """Let a PlanError from inside name the plan's file, ``place`` (such as ``arm.0``), and its key."""
+        """Make PlanErrors raised inside name the plan's file, ``place`` (such as ``arm.0``) and the key."""
         try:
             yield
         except PlanError as error:
@@ -307,19 +307,19 @@ class Plan(Section):
             raise PlanError(f"{self._source or self.name}: {where}: {error}") from error
 
     def require_local(self, what: str) -> None:
-        """Raise PlanError where arms are on other machines, which ``what`` does not go to."""
+        """Raise PlanError if the plan has other machines, which ``what`` does not support."""
         if self.host:
             with self.naming("host"):
                 raise PlanError(f"{what} is not done on other machines yet; remove the hosts")
 
     def record(self) -> dict[str, Any]:
-        """The plan as ``session.json`` keeps it: with the keys of a plan file, in base units."""
+        """The plan as ``session.json`` keeps it: with a plan file's keys, in base units."""
         return self.model_dump(mode="json", by_alias=True, exclude={"arm": {"__all__": set(_NOT_OF_A_PLAN)}})
 
 
 @cache
 def keys_by_table() -> dict[str, tuple[str, ...]]:
-    """The keys that a plan may have, by the name of their table; "" = the top."""
+    """Keys that a plan may have, by table; "" = the top."""
     tables: dict[str, type] = {
         "": Plan,
         "arm": VolumeSpec,
@@ -339,13 +339,13 @@ def keys_by_table() -> dict[str, tuple[str, ...]]:
 
 
 def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = None) -> Plan:
-    """A plan from TOML text, with dotted overrides (``{"design.rounds": 2}``) laid over it.
+    """Parse TOML text into a Plan; dotted overrides (``{"design.rounds": 2}``) replace its keys.
 
     ``source`` is the file's name, for messages only. Raises PlanError with file, key and what is allowed.
     """
     try:
         table = tomllib.loads(text)
-    except ValueError as error:  # also of a number with more digits than Python reads
+    except ValueError as error:  # also raised for numbers with more digits than Python reads
         raise PlanError(f"{source}: not TOML: {error}") from error
     except RecursionError as error:
         raise PlanError(
@@ -369,7 +369,7 @@ def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = Non
     with plan.naming("design.volumes"):
         made = plan.with_volumes()
     if made is not plan:
-        _validated(made.record(), source)  # session.json keeps this one, and must be readable
+        _validated(made.record(), source)  # session.json keeps this expanded plan, which must be readable
     return made
 
 
@@ -381,9 +381,9 @@ def _validated(table: Mapping[str, Any], source: str) -> Plan:
 
 
 def check_arm(arm: VolumeSpec) -> None:
-    """Raise PlanError, with the key, for a volume that nobody sells or that its backend cannot make.
+    """Raise PlanError, with the key, for a volume that is not sold or that its backend cannot make.
 
-    What the machine lacks for it, such as a mount, is not looked at.
+    Does not check the machine: a missing mount, for example.
     """
     plug_ins = {point.name for point in entry_points(group=PLUG_INS)}
     types = sorted({*volume_types(), Backend.DIRECTORY, Backend.MOUNTED, *plug_ins})
@@ -408,7 +408,7 @@ def check_arm(arm: VolumeSpec) -> None:
 
 
 def _check_room(job: BaselineJob, arms: Sequence[VolumeSpec]) -> None:
-    """Raise PlanError for a job whose file is larger than an emulated volume; real ones are looked at."""
+    """Raise PlanError if a job's file exceeds an emulated volume; real volumes are checked elsewhere."""
     for arm in arms:
         room = arm.size_bytes * arm.stripes
         if arm.backend is Backend.EMULATED and job.size > room:
@@ -430,7 +430,7 @@ def _lay_over(table: dict[str, Any], key: str, value: Any, source: str) -> None:
 
 def load_plan(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
     try:
-        with path.open(encoding="utf-8-sig") as file:  # editors on Windows begin with a mark
+        with path.open(encoding="utf-8-sig") as file:  # editors on Windows begin with a mark ("-sig")
             text = file.read(_MAX_CHARACTERS + 1)
     except OSError as error:
         raise PlanError(

@@ -1,4 +1,4 @@
-"""The tables of a plan but its arms, one class each: which keys there are, and what they may be."""
+"""The tables of a plan except its arms, one class each: their keys and allowed values."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,23 +23,23 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import ENGINE, MAX_DOCUMENTS, NAME, REGION, SSH, Bound, parse_bound
 from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds, format_bytes
 
-# More is a slip of the pen that nothing would stop: a schedule of more rounds fills the memory.
+# Larger counts are slips that nothing else would stop: a schedule of more rounds fills the memory.
 MAX_ROUNDS = 1000
 MAX_REQUESTS = 1_000_000  # of one task, arm and round
-MIN_STARTS = 3  # if not one: two have one degree of freedom, intervals of twelve standard errors
+MIN_STARTS = 3  # unless 1: two leave one degree of freedom, so intervals of twelve standard errors
 MIN_VOLUMES = MIN_STARTS  # of a type, for the same reason
 MAX_NODES = 9  # of an arm, on one machine
 MAX_VOLUMES = 9  # of an arm, likewise
-MIN_STEP_S, MAX_STEP_S = 10, 600  # of a search for the knee
+MIN_STEP_S, MAX_STEP_S = 10, 600  # a step in a search for the knee
 MIN_STEPS, MAX_STEPS = 6, 100
-MAX_PROBES = 16  # short steps to the order of magnitude of a knee
+MAX_PROBES = 16  # short steps that find a knee's order of magnitude
 
 MAX_SEED = 2**63 - 1  # as fio takes it
 Directions = Annotated[
     Literal["read", "write", "readwrite", "randread", "randwrite", "randrw"],
-    BeforeValidator(lambda value: "readwrite" if value == "rw" else value),  # fio has both words
+    BeforeValidator(lambda value: "readwrite" if value == "rw" else value),  # fio accepts both words
 ]
-BLOCKING = ("psync", "sync", "pvsync", "pvsync2")  # engines of fio that return when the I/O is done
+BLOCKING = ("psync", "sync", "pvsync", "pvsync2")  # fio engines that return when the I/O is done
 
 
 class Section(BaseModel):
@@ -55,12 +55,12 @@ class Section(BaseModel):
         return self
 
     def _conflicts(self) -> Iterable[tuple[object, str]]:
-        """What one key asks for and another does not allow, each with what is to be said of it."""
+        """Pairs of a condition, true where keys conflict, and the message for it."""
         return ()
 
 
 def count_or(word: str, most: int) -> PlainValidator:
-    """A whole number from 1 to ``most``, or that word (of a union, pydantic reports two errors)."""
+    """A whole number from 1 to ``most``, or ``word``; for a union, pydantic would report two errors."""
 
     def read(value: Any) -> int | str:  # noqa: ANN401
         if value == word:
@@ -76,7 +76,7 @@ def count_or(word: str, most: int) -> PlainValidator:
 
 
 def yes_or(word: str) -> PlainValidator:
-    """True, false, or that word."""
+    """True, false, or ``word``."""
 
     def read(value: Any) -> bool | str:  # noqa: ANN401
         if not isinstance(value, bool) and value != word:
@@ -87,26 +87,26 @@ def yes_or(word: str) -> PlainValidator:
 
 
 def one_value(value: Any) -> Any:  # noqa: ANN401
-    """Whatever a key of ``node.params`` may have (of a union, pydantic reports four errors)."""
+    """Any value that ``node.params`` allows; for a union, pydantic would report four errors."""
     if not isinstance(value, str | int | float):
         raise ValueError(f"{value!r} is neither text nor a number nor true or false")
     return value
 
 
 class HostPlan(Section):
-    """``[[host]]``: another machine, which has volumes of arms; it is reached by SSH."""
+    """``[[host]]``: another machine with volumes of arms, reached by SSH."""
 
     name: str = Field(pattern=NAME)
     ssh: str = Field(pattern=SSH)
     docker: str | None = Field(
         default=None, pattern=ENGINE
-    )  # there; None: what Docker's client takes by itself
-    address: str | None = None  # at which its nodes are reached by those of their arm on other hosts
+    )  # on that host; None: the default of Docker's client
+    address: str | None = None  # where nodes of its arm on other hosts reach its nodes
 
     @field_validator("address")
     @classmethod
     def _address_is_private(cls, text: str | None) -> str | None:
-        """Whoever reaches it may join the cluster: nothing asks for a password there."""
+        """Require a private address: who reaches it can join the cluster, which asks for no password."""
         if text is None:
             return None
         with suppress(ValueError):
@@ -118,14 +118,14 @@ class HostPlan(Section):
 
     @property
     def seed(self) -> str:
-        """The address as it stands before a port."""
+        """The address as written before a port: IPv6 in brackets."""
         return f"[{self.address}]" if ":" in (self.address or "") else str(self.address)
 
 
 class NodePlan(Section):
-    """``[node]``: Rally cars and their variables; the same as ``--car`` and ``--car-params``."""
+    """``[node]``: Rally cars and their variables, as ``--car`` and ``--car-params``."""
 
-    count: int = Field(default=1, ge=1, le=MAX_NODES)  # of each arm, every one on a volume of its own
+    count: int = Field(default=1, ge=1, le=MAX_NODES)  # nodes per arm, each on a volume of its own
     car: tuple[str, ...] = ("defaults",)
     params: Mapping[str, Annotated[str | int | float | bool, PlainValidator(one_value)]] = Field(
         default_factory=dict
@@ -133,22 +133,22 @@ class NodePlan(Section):
 
 
 def _names(value: Any) -> Any:  # noqa: ANN401
-    """``--set`` gives a list as words with commas between them."""
+    """Split the comma-separated list that ``--set`` gives."""
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
 class DatasetPlan(Section):
-    """``[dataset]``: the corpus that the index is built from, or the indices of one's own."""
+    """``[dataset]``: the corpus to index, or the user's own indices."""
 
     documents: Annotated[int | Literal["full"], count_or("full", MAX_DOCUMENTS)] = 1_000_000
     seed: int = 42
-    data: Path | None = None  # of a stopped node; comes before documents
-    snapshot: Path | None = None  # a repository's path, and the name of a snapshot in it; likewise
+    data: Path | None = None  # data directory of a stopped node; takes precedence over documents
+    snapshot: Path | None = None  # path of a repository, and a snapshot's name in it; likewise
     indices: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()  # of data or snapshot; none: all
 
     @property
     def is_own(self) -> bool:
-        """Whether the user's own indices are taken instead of documents."""
+        """Whether the user's own indices are used instead of documents."""
         return self.data is not None or self.snapshot is not None
 
     def _conflicts(self) -> Iterator[tuple[object, str]]:
@@ -173,7 +173,7 @@ class DatasetPlan(Section):
 
 
 class RacePlan(Section):
-    """``[race]``: what Rally races; absent for a session of fio alone."""
+    """``[race]``: the Rally race; absent for a session of fio alone."""
 
     track: str = "noaa-ebs"
     challenge: str | None = None
@@ -182,7 +182,7 @@ class RacePlan(Section):
 
 
 class CachePlan(Section):
-    """``[cache]``: whether, and how often, caches are dropped."""
+    """``[cache]``: whether caches are dropped, and how often."""
 
     mode: Literal["cold", "warm", "steady"] = "cold"
     drop_every: int = Field(default=1, ge=0)  # requests per drop; 0 = once per block
@@ -190,14 +190,14 @@ class CachePlan(Section):
 
 
 class ModifyPlan(Section):
-    """``[modify]``: change the volume of an arm in place, and measure before, while and after."""
+    """``[modify]``: change an arm's volume in place; measure before, during and after."""
 
     arm: str = Field(pattern=NAME)
     type: str | None = None
     size: Bytes | None = Field(default=None, gt=0)
     iops: int | None = Field(default=None, gt=0)
     throughput: Rate | None = Field(default=None, gt=0)
-    passes: int = Field(default=3, ge=1, le=MAX_ROUNDS)  # before, and again after
+    passes: int = Field(default=3, ge=1, le=MAX_ROUNDS)  # before the change, and again after it
 
     def _conflicts(self) -> Iterator[tuple[object, str]]:
         for what, value, unit, name in (
@@ -210,23 +210,23 @@ class ModifyPlan(Section):
 
 
 class DesignPlan(Section):
-    """``[design]``: rounds, their order, and what a verdict must reach."""
+    """``[design]``: number and order of rounds, and what a verdict requires."""
 
     rounds: Annotated[int | Literal["auto"], count_or("auto", MAX_ROUNDS)] = 6
-    max_rounds: int = Field(default=48, ge=6, le=MAX_ROUNDS)  # of "auto"
-    budget: Seconds | None = Field(default=None, gt=0)  # of "auto": time for all rounds
+    max_rounds: int = Field(default=48, ge=6, le=MAX_ROUNDS)  # for "auto"
+    budget: Seconds | None = Field(default=None, gt=0)  # for "auto": time for all rounds
     order: Literal["counterbalanced", "fixed"] = "counterbalanced"
-    # "one": all arms' indices on one node, requests in pairs; "auto": that, where the race can have it
+    # "one": one node with all arms' indices, requests in pairs; "auto": "one" if the race allows it
     nodes: Literal["auto", "one", "per-arm"] = "auto"
-    starts: int = Field(default=1, ge=1, le=MAX_ROUNDS)  # of the nodes: anew before each equal part of rounds
-    volumes: int = Field(default=1, ge=1, le=MAX_VOLUMES)  # of each arm, which then is the type of them
+    starts: int = Field(default=1, ge=1, le=MAX_ROUNDS)  # of the nodes; rounds are divided equally among them
+    volumes: int = Field(default=1, ge=1, le=MAX_VOLUMES)  # of each arm, which then is a type of volumes
     seed: int = Field(default=1, ge=0)
     reference: str | None = Field(default=None, pattern=NAME)  # the arm that others are compared with
     margin: float = Field(default=0.05, gt=0, lt=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     knee: str | None = None  # "p99=100ms": rounds are steps of a search for the highest rate that keeps it
-    step: Seconds = Field(default=30.0, ge=MIN_STEP_S, le=MAX_STEP_S)  # of it, at one rate on one arm
-    steps: int = Field(default=10, ge=MIN_STEPS, le=MAX_STEPS)  # of that length on each arm, at most
+    step: Seconds = Field(default=30.0, ge=MIN_STEP_S, le=MAX_STEP_S)  # length of a step: one rate on one arm
+    steps: int = Field(default=10, ge=MIN_STEPS, le=MAX_STEPS)  # most steps of that length on each arm
 
     @field_validator("knee")
     @classmethod
@@ -265,47 +265,47 @@ class DesignPlan(Section):
 
     @property
     def rounds_of_starts(self) -> tuple[range, ...]:
-        """The rounds of each start of the nodes; empty where there is but one."""
+        """The rounds of each start of the nodes; empty if there is only one start."""
         each = self.most_rounds // self.starts
         return tuple(
             range(first, first + each) for first in range(1, 1 + self.most_rounds, each) if self.starts > 1
         )
 
     def reference_first(self, arms: Iterable[str]) -> list[str]:
-        """Names of arms in the order in which they are compared."""
+        """Names of arms, the reference first."""
         return sorted(arms, key=lambda arm: arm != self.reference)
 
     @property
     def is_auto(self) -> bool:
-        """Whether rounds go on until every task is decided."""
+        """Whether rounds continue until every task is decided."""
         return self.rounds == "auto" and self.knee is None
 
     @property
     def bound(self) -> Bound | None:
-        """What the highest rate is sought for; None where rounds are not steps."""
+        """The bound of a search for the knee; None without one."""
         return None if self.knee is None else parse_bound(self.knee, "design.knee")
 
     @property
     def most_rounds(self) -> int:
-        """The number of rounds; with "auto", or in search of a knee, the largest."""
+        """The number of rounds; with "auto" or a search for the knee, the maximum."""
         if self.knee is not None:
             return 1 + MAX_PROBES + self.steps
         return self.max_rounds if isinstance(self.rounds, str) else self.rounds
 
 
 def _from_anywhere(path: Path) -> Path:
-    """The same file, also for who reports on the session from another directory; ``~`` stays the reader's."""
-    with suppress(OSError):  # the directory that this process is in may be gone
+    """The absolute path, so that reports from another directory find the file; ``~`` stays the reader's."""
+    with suppress(OSError):  # this process's working directory may be gone
         return path if str(path).startswith("~") else path.absolute()
     return path
 
 
 class CostPlan(Section):
-    """``[cost]``: where prices are from, and what is paid by use."""
+    """``[cost]``: the source of prices, and usage that is billed."""
 
     region: str | None = Field(default=None, pattern=REGION)
-    prices: Annotated[Path, AfterValidator(_from_anywhere)] | None = None  # a price list of one's own
-    read: Bytes = Field(default=0, ge=0)  # a month and arm: what EFS Elastic asks for
+    prices: Annotated[Path, AfterValidator(_from_anywhere)] | None = None  # the user's own price list
+    read: Bytes = Field(default=0, ge=0)  # per month and arm; EFS Elastic bills reads
     written: Bytes = Field(default=0, ge=0)
 
 
@@ -314,33 +314,33 @@ class BaselineJob(Section):
 
     name: str = Field(pattern=NAME)
     rw: Directions
-    bs: Bytes = Field(gt=0, le=GIB, multiple_of=512)  # the kernel takes no other from direct I/O
+    bs: Bytes = Field(gt=0, le=GIB, multiple_of=512)  # direct I/O requires whole sectors
     numjobs: int = Field(default=1, ge=1, le=256)
     engine: Literal["psync", "sync", "pvsync", "pvsync2", "libaio", "io_uring"] = "psync"
     iodepth: int = Field(default=1, ge=1, le=1024)
     size: Bytes = Field(default=128 * 1024**2, gt=0)
-    runtime: Seconds | None = Field(default=None, ge=1e-6)  # to fio, less is 0: none
-    ramp_time: Seconds = Field(default=0.0, ge=0)  # I/O that is not counted, before the runtime begins
-    rate_iops: int | None = Field(default=None, gt=0, lt=2**32)  # of each clone, at most; fio has 32 bits
-    rate: Rate | None = Field(default=None, gt=0)  # the same in bytes
-    rwmixread: int = Field(default=50, ge=0, le=100)  # per cent of a mix that are reads
-    # decides which I/Os of a mix are reads
+    runtime: Seconds | None = Field(default=None, ge=1e-6)  # fio reads less as 0: no runtime
+    ramp_time: Seconds = Field(default=0.0, ge=0)  # I/O before the runtime, not counted
+    rate_iops: int | None = Field(default=None, gt=0, lt=2**32)  # limit for each clone; fio has 32 bits
+    rate: Rate | None = Field(default=None, gt=0)  # likewise, in bytes per second
+    rwmixread: int = Field(default=50, ge=0, le=100)  # percentage of reads in a mix
+    # seed that decides which I/Os of a mix are reads
     randseed: int | None = Field(default=None, ge=1, le=MAX_SEED)
     rest: Seconds = Field(default=0.0, ge=0)  # idle time before it
-    stonewall: bool = True  # false: begins together with the job before it; only in virtual time
+    stonewall: bool = True  # false: starts with the job before it; only in virtual time
     repeat: int = Field(default=0, ge=0, le=100)  # passes at the end of the session; true = 1
 
     @field_validator("iodepth")
     @classmethod
     def _is_1_with_a_blocking_engine(cls, iodepth: int, info: ValidationInfo) -> int:
-        """fio, too, takes 1 for an engine that returns when the I/O is done.
+        """With blocking engines fio, too, uses 1: they return when the I/O is done.
 
         With psync, the default engine, the depth stays for a copy of the job with another engine.
         """
         return 1 if info.data.get("engine") in BLOCKING[1:] else iodepth
 
     def _conflicts(self) -> Iterator[tuple[object, str]]:
-        # Without one, fio would count what the ramp leaves of the file, which may be nothing.
+        # Without a runtime, fio would count what the ramp leaves of the file, which may be nothing.
         is_endless = self.ramp_time and self.runtime is None
         yield (
             is_endless,
@@ -361,29 +361,29 @@ class BaselineJob(Section):
 
     @property
     def gap_s(self) -> float:
-        """The time from one I/O of a clone to its next at the job's rate; 0 without one."""
+        """Seconds between I/Os of a clone at the job's rate; 0 without a rate."""
         if self.rate is not None:
             return self.bs / self.rate
         return 1 / self.rate_iops if self.rate_iops else 0.0
 
     @property
     def lasts_s(self) -> float | None:
-        """How long there is I/O, counted or not; None until the size is done."""
+        """Seconds of I/O, counted or not; None if it runs until the size is done."""
         return None if self.runtime is None else self.ramp_time + self.runtime
 
     @property
     def is_blocking(self) -> bool:
-        """Whether each clone has one I/O in flight, as its engine returns when that is done."""
+        """Whether its engine returns when the I/O is done, so that each clone has one in flight."""
         return self.engine in BLOCKING
 
     @property
     def in_flight(self) -> int:
-        """I/Os that each clone keeps in flight."""
+        """I/Os in flight per clone."""
         return 1 if self.is_blocking else self.iodepth
 
     @property
     def is_mix(self) -> bool:
-        """Whether it both reads and writes."""
+        """Whether it reads and writes."""
         return self.rw in ("readwrite", "randrw")
 
     def options(self) -> dict[str, str | int]:
