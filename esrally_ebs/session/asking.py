@@ -1,7 +1,7 @@
-"""Steps that one process does for another: methods of a class, asked for by name, in lines of JSON.
+"""Remote calls of a class's methods: one process asks another, by name, in lines of JSON.
 
-    {"operation": NAME, "arguments": {...}}
-    {"say": TEXT} ... {"result": ...} or {"error": {"kind": CLASS, "text": TEXT}}
+{"operation": NAME, "arguments": {...}}
+{"say": TEXT} ... {"result": ...} or {"error": {"kind": CLASS, "text": TEXT}}
 
 The lines go over a Unix socket (``keeper.py``), SSH (``host.py``) or TCP (``rally/coordinator_service.py``).
 """
@@ -19,45 +19,45 @@ from esrally_ebs import errors
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 
 Say = Callable[[str], None]
-Arguments = dict[str, Any]  # of a step, by name
+Arguments = dict[str, Any]  # a step's arguments by name
 Gives = Callable[[Any], Any]
-_ERROR_SIGNS = 500  # of an answer: what was asked may be quoted in it
+_ERROR_SIGNS = 500  # characters of an error in an answer, as it may quote the request
 
 
 def say_nothing(text: str) -> None:
-    """For those whom progress does not concern."""
+    """Ignore progress messages."""
 
 
 def line_of(value: object) -> bytes:
-    """A value as a line of JSON."""
+    """A value as one line of JSON."""
     return _JSON.dump_json(value) + b"\n"
 
 
 def request_line(operation: str, arguments: Mapping[str, object]) -> bytes:
-    """What asks for a step."""
+    """The request for a step, as a line."""
     return line_of({"operation": operation, "arguments": arguments})
 
 
 def result_of(answer: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what the step gives
-    """The result in an answer; raises the error that is in it instead."""
+    """The result in an answer; raises the answer's error instead, if there is one."""
     if "error" in answer:
         raise error_of(answer["error"])
     return answer["result"]
 
 
 def error_of(answer: Mapping[str, str]) -> EbsError:
-    """The error that ``refusal`` made an answer of."""
+    """The error that an answer made by ``refusal`` stands for."""
     return (error_named(answer["kind"]) or SetupError)(answer["text"])
 
 
 def error_named(name: str) -> type[EbsError] | None:
-    """The EbsError of that name; None where there is none: ``errors`` has other names, too."""
+    """The EbsError class of that name; None for other names, which ``errors`` also has."""
     kind = getattr(errors, str(name), None)
     return kind if isinstance(kind, type) and issubclass(kind, EbsError) else None
 
 
 def refusal(error: Exception) -> dict[str, Any]:
-    """An error as an answer, in one line."""
+    """An error as a one-line answer."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -68,7 +68,7 @@ def refusal(error: Exception) -> dict[str, Any]:
 
 
 class Asking:
-    """In the place of an object of the class ``steps``: its methods are asked for, by ``_ask``."""
+    """Stands in for an object of the class ``steps``: each method call goes to ``_ask``."""
 
     def __init__(self, steps: type) -> None:
         self._steps = steps
@@ -86,7 +86,7 @@ class Asking:
         return ask
 
     def _ask(self, step: str, arguments: Arguments, say: Say, gives: Gives) -> Any:  # noqa: ANN401
-        """What ``gives`` makes of a step's result; what it says meanwhile is passed on."""
+        """The step's result, validated by ``gives``; passes progress messages on to ``say``."""
         raise NotImplementedError
 
 
@@ -103,13 +103,13 @@ class StepRequest:
 
 
 class Answering:
-    """Does those steps of an object that may be asked for; each refuses what its signature does not say."""
+    """Performs the allowed steps of an object; a call that does not fit a step's signature is refused."""
 
     def __init__(self, steps: object, operations: Sequence[str]) -> None:
         self._calls = {name: validate_call(getattr(steps, name)) for name in operations}
 
     def perform(self, operation: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """What a step gives. Raises its errors, and PlanError where there is none of that name."""
+        """The step's result. Raises the step's errors, and PlanError for an unknown step."""
         if operation not in self._calls:
             raise PlanError("request: operation: there is no such operation")
         return self._calls[operation](**arguments)
@@ -117,7 +117,7 @@ class Answering:
     def answer(
         self, line: bytes, given: Sequence[int] = (), say: Say = say_nothing
     ) -> tuple[dict[str, Any], BinaryIO | None]:
-        """What is answered to a request with these descriptors, and a file that goes with it."""
+        """The answer to a request with these descriptors, and a file to send with it, if any."""
         try:
             request = _REQUEST.validate_json(line)
             arguments = dict(request.arguments)

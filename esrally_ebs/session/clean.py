@@ -1,4 +1,4 @@
-"""Take a session down from what stands in the run directory: the one way by which anything of ours goes away.
+"""Take a session down by what is in its run directory: the only way in which anything of ours is removed.
 
 Used at a race's end, by the reaper after a crash, and by ``esrally-ebs clean``. Idempotent.
 """
@@ -30,9 +30,9 @@ _UNFINISHED = re.compile(r"[0-9a-f-]{16,}\.[a-z0-9-]{1,8}-[0-9a-f]{8}\.unfinishe
 
 
 def take_down(session: str) -> list[str]:
-    """Remove processes, containers, mounts, loop devices, images and tracing of a session.
+    """Remove a session's processes, containers, mounts, loop devices, images and tracing.
 
-    Every step is tried, whatever the others do. Returns one line per thing that could not be removed.
+    Every step is tried even if others fail. Returns one line per thing that could not be removed.
     """
     directory = running.folder_of(session)
     steps: list[Callable[[], None]] = [
@@ -61,9 +61,9 @@ def take_down(session: str) -> list[str]:
 
 
 def _arms(directory: Path) -> list[Path]:
-    """Those with an underscore in their names are no arms', and go first: they may lie on one.
+    """The session's folders. Names with an underscore are not arms and come first: they may lie on an arm.
 
-    None is opened: what a user has mounted on a folder of its own is closed to root.
+    No folder is opened: root may not enter what a user has mounted on their own.
     """
     folders: list[Path] = []
     with suppress(FileNotFoundError), os.scandir(directory) as entries:  # another may take it down, too
@@ -72,7 +72,7 @@ def _arms(directory: Path) -> list[Path]:
 
 
 def _remove_notes(folder: Path) -> None:
-    """What the processes of a session's caller left; other things that the caller put there stay, and it."""
+    """Remove the caller's processes' files and their folder, unless the caller put others there."""
     if mount_at(folder) is not None:
         raise SetupError(
             f"{folder}: the user has mounted something there; run 'umount {folder}' and 'esrally-ebs clean'"
@@ -84,19 +84,19 @@ def _remove_notes(folder: Path) -> None:
 
 
 def remove_unfinished(session: str, home: Path) -> None:
-    """An index that was being built for it."""
+    """Remove an unfinished index of this session."""
     _remove_all(_unfinished_of(session, home))
 
 
 def _unfinished_of(session: str, home: Path) -> Iterator[Path]:
-    """By the name that dataset.py gives it."""
+    """Unfinished indices of the session, by the names that dataset.py gives."""
     return (home / "datasets").glob(f"*.{short_name(session)}.unfinished")
 
 
 def _end_fio(pid_file: Path) -> None:
-    """End the very fio that a job noted down: that pid since that time, called so, with our mounts.
+    """End exactly the fio that a job noted: same pid, start time, command and our mounts.
 
-    It must be of the user who wrote it down: who may write there must not have root end another's.
+    It must belong to the user who wrote the note: else that user could have root kill another's process.
     """
     try:
         descriptor = os.open(pid_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -110,15 +110,15 @@ def _end_fio(pid_file: Path) -> None:
     process = Process(pid, start_ticks)
     if not process.alive or argv_of(pid)[:1] != ["fio"] or not shares_mounts(pid):
         return
-    os.killpg(pid, signal.SIGKILL)  # run_job gives fio a process group of its own
+    os.killpg(pid, signal.SIGKILL)  # run_job starts fio in its own process group
     SYSTEM_CLOCK.wait_until(lambda: not process.alive, limit_s=_FIO_GRACE_S, poll_s=0.05)
 
 
 def clean() -> Iterator[tuple[str, list[str]]]:
     """Take down every session whose owner has died: its name, and a line per thing that stays.
 
-    After a reboot, which leaves no run directory, also the files that only it knew of. A session that another
-    ``clean`` has begun to take down is left to it.
+    After a reboot the run directory is gone: then files that only it listed are removed, too. Skips a session
+    that another ``clean`` is already taking down.
     """
     for session in running.sessions()[0]:
         try:
@@ -133,9 +133,9 @@ def clean() -> Iterator[tuple[str, list[str]]]:
 
 
 def clean_nodes() -> Iterator[tuple[str, list[str]]]:
-    """The same for sessions of which only nodes are left.
+    """Likewise for sessions of which only nodes are left.
 
-    SetupError where an engine is installed and does not say: killed, it leaves their containers as they are.
+    Raises SetupError if an installed engine does not answer: a killed engine leaves its containers running.
     """
     try:
         with_nodes = node.leftovers(must_answer=True)
@@ -149,19 +149,19 @@ def clean_nodes() -> Iterator[tuple[str, list[str]]]:
 
 
 def _remove_of_earlier_boots() -> list[Path]:
-    """Remove what sessions of earlier boots left on disk: images of volumes, and unfinished indices."""
+    """Remove images and unfinished indices that sessions of earlier boots left; returns what stays."""
     booted_s = booted_at_s()
     unfinished = _unfinished_before(booted_s, home())
     _remove_all(unfinished)
-    if (user := caller()) is not None:  # whose sessions, and what they index, are below the user's own home
+    if (user := caller()) is not None:  # whose sessions and indices are in the user's own home
         own = _unfinished_before(booted_s, home(user.home))
-        user.do(partial(_remove_all, own))  # so that no link there has root remove another's
+        user.do(partial(_remove_all, own))  # so that a link there cannot make root remove others'
         unfinished += own
     return [*(path for path in unfinished if not path.exists()), *volumes.sweep_images(booted_s)]
 
 
 def _unfinished_before(booted_s: float, home: Path) -> list[Path]:
-    # a clock that was set on since then has them look older than this boot
+    # a clock set since then makes folders of running sessions look older than this boot
     of_now = [path for one in running.sessions()[0] for path in _unfinished_of(one, home)]
     folders = (path for path in (home / "datasets").glob("*") if _UNFINISHED.fullmatch(path.name))
     return [path for path in folders if path.lstat().st_ctime < booted_s and path not in of_now]

@@ -1,4 +1,4 @@
-"""Why an arm stopped working: looks at its volume's daemon, its mount and its node; gives one line."""
+"""Finds out why an arm stopped working, from its volume's daemon, its mount and its node; gives one line."""
 
 import shutil
 import time
@@ -17,20 +17,20 @@ from esrally_ebs.volumes.record import read_record
 
 _ROOM_BYTES = MIB
 _ENGINE_LAG_S = 3.0
-_DYING_S = 1.0  # a killed process closes its connections before it is gone
+_DYING_S = 1.0  # a killed process closes its connections before it disappears
 
 
 def explain(error: Exception, broken: str | None) -> EbsError | None:
-    """The error to report: what is ``broken`` as ``cause`` says, else ``error`` if it is ours, else None."""
+    """The error to report: ``broken`` if there is one, else ``error`` if it is an EbsError, else None."""
     if broken is not None:
         return SetupError(broken)
     return error if isinstance(error, EbsError) else None
 
 
 def cause(arm: Arm, others: Sequence[Arm] = ()) -> str | None:
-    """What is broken on this arm, or on others, and what to do; None when all of it works.
+    """What is broken on this arm or on ``others``, and what to do; None if nothing is.
 
-    ``others`` are arms that have their indices on the same node, which ends when a volume of theirs dies.
+    ``others`` share the arm's node, which dies when one of their volumes does.
     """
     volumes = (volume for each in (arm, *others) for volume in each.volumes)
     broken = (_volume(volume) or _room(volume) for volume in volumes)
@@ -40,14 +40,14 @@ def cause(arm: Arm, others: Sequence[Arm] = ()) -> str | None:
 
 
 def require_nodes(arm: Arm) -> None:
-    """Raise SetupError when a node of an arm's cluster has died: copies of its shards may answer instead."""
+    """Raise SetupError if a node of an arm's cluster has died: replicas on others would answer instead."""
     of_cluster = (node for node in arm.nodes if _is_one_of_several(arm, node))
     if not all(Path(f"/proc/{node.pid}").exists() for node in of_cluster):
         raise SetupError(f"arm {arm.name}: one of its nodes has died; start the race again")
 
 
 def _is_one_of_several(arm: Arm, its: Node) -> bool:
-    """Whether the arm is a cluster, though the others may be on other hosts: each has its own name then."""
+    """Whether the arm is a cluster, maybe over several hosts: then nodes have names of their own."""
     return its.arm != arm.name
 
 
@@ -84,7 +84,7 @@ def _node(arm: Arm, its: Node) -> str | None:
     while died is None and time.monotonic() < began + _ENGINE_LAG_S:
         if Process.of(its.pid) is not None and time.monotonic() > began + _DYING_S:
             break
-        time.sleep(0.1)  # the engine hears of a killed process a moment later
+        time.sleep(0.1)  # the engine learns of a killed process a moment later
         died = node.death(its)
     own = f"its node {its.arm}" if _is_one_of_several(arm, its) else "its node"
     whose = "the node of all arms" if arm.suffix else f"arm {arm.name}: {own}"

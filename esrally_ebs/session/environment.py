@@ -18,9 +18,9 @@ _TIMEOUT_S = 10.0
 
 
 def describe(nodes: Sequence[Node], engine: Mapping[str, str | None]) -> dict[str, Any]:
-    """The environment as it goes into ``session.json``; what cannot be found out is None.
+    """The environment for ``session.json``; facts that cannot be found out are None.
 
-    ``engine`` is what ``engine_facts`` gave for the images of the nodes.
+    ``engine`` is the result of ``engine_facts`` for the nodes' images.
     """
     return {
         "host": platform.node(),
@@ -39,7 +39,7 @@ def describe(nodes: Sequence[Node], engine: Mapping[str, str | None]) -> dict[st
 
 
 def engine_facts(images: Iterable[str]) -> dict[str, str | None]:
-    """The engine's version, by ``""``, and the id of each image that runs, for a tag may move."""
+    """The engine's version, under key ``""``, and each running image's id, as tags may move."""
     facts = {
         image: _tool("docker", "image", "inspect", "--format", "{{.Id}}", "--", image) for image in images
     }
@@ -66,8 +66,8 @@ def _node(node: Node, image_id: str | None) -> dict[str, Any]:
         "lucene": version_["lucene_version"],
         "jvm": f"{jvm_node['jvm']['vm_name']} {jvm_node['jvm']['version']}",
         "heap_bytes": jvm_node["jvm"]["mem"]["heap_max_in_bytes"],
-        "processors": jvm_node.get("os", {}).get("allocated_processors"),  # that its container lets it use
-        # only what may differ in meaning between nodes: no names, paths or ports
+        "processors": jvm_node.get("os", {}).get("allocated_processors"),  # that its container allows
+        # only fields that could change results: no names, paths or ports
         "settings": {"store_type": jvm_node["settings"].get("index", {}).get("store", {}).get("type")},
     }
 

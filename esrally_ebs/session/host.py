@@ -1,4 +1,4 @@
-"""The helper on a data host: started there by SSH, it does for a coordinator what arms need done.
+"""The helper on a data host: a coordinator starts it by SSH and asks it for the steps that arms there need.
 
 It answers on its standard output what comes on its standard input, one JSON line each, and listens nowhere.
 When its input ends, or nothing has come for a while, it takes down what it began and ends; when it is killed,
@@ -52,26 +52,26 @@ OPERATIONS = (
     *("transport_ports", "hashes", "evict", "round_trip_s", "counters", "sample", "pauses", "cause"),
     *("restarted", "remove_nodes"),
 )
-END = b"end"  # instead of a request: the input of race control's helper is open in processes that it forked
-PATIENCE_S = 30.0  # without a word of the coordinator, which says one every BEAT_S
-BEAT_S = 5.0  # both say something so often
+END = b"end"  # ends the requests; processes forked from race control hold the input open
+PATIENCE_S = 30.0  # of silence; the coordinator sends something every BEAT_S
+BEAT_S = 5.0  # both sides send something this often
 MAX_REQUEST_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
 _MAPS = Path("/proc/sys/vm/max_map_count")
-_Key = Annotated[str, Field(pattern=r"^[0-9a-z-]{1,80}$")]  # of an index: a folder, which may be removed
+_Key = Annotated[str, Field(pattern=r"^[0-9a-z-]{1,80}$")]  # an index's folder, which may be removed
 _Engine = Annotated[str | None, Field(pattern=ENGINE)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Second:
-    """What telemetry saw in one second, and why it saw no more: nodes and reasons."""
+    """One second of telemetry, and reasons for missing values: (node, reason) pairs."""
 
     points: list[TelemetryPoint]
     cuts: list[tuple[str, str]]
 
 
 class HostSteps(RootSteps):
-    """What a coordinator may ask for, one method each."""
+    """The steps that a coordinator may ask for, one method each."""
 
     def __init__(self, *, start_reaper: StartReaper = reaper.start) -> None:
         super().__init__(start_reaper=start_reaper)
@@ -81,21 +81,21 @@ class HostSteps(RootSteps):
         self._gc_logs: dict[str, GcLog] = {}
 
     def now(self) -> float:
-        """The time by this machine's clock (epoch, s)."""
+        """This machine's clock: seconds since the epoch."""
         return time.time()
 
     def facts(self) -> dict[str, Any]:
-        """What this machine is."""
+        """Facts about this machine."""
         return environment.describe((), {})
 
     def boot_id(self) -> str:
-        """What tells this machine, since it booted, from all others, by whatever name it is reached."""
+        """Identifies this machine since it booted, by whatever name it is reached."""
         return Roots().boot_id()
 
     def held(self, sessions: tuple[str, ...], docker: _Engine) -> tuple[list[str], str]:
-        """Those of these sessions of which this machine, or that engine of it, still has something.
+        """Which of these sessions still have something on this machine or that engine.
 
-        Also why that engine could not be asked; empty where it answered, or none was named.
+        Also why the engine could not be asked; "" if it answered or none was named.
         """
         _use(docker)
         with_nodes, silence = list[str](), ""
@@ -106,7 +106,7 @@ class HostSteps(RootSteps):
         return [one for one in sessions if running.is_ours(one) or one in with_nodes], silence
 
     def preflight(self, plan: Plan, host: str) -> None:
-        """Refuse what this machine cannot measure of a plan; it is called ``host`` there."""
+        """Raise if this machine cannot measure its part of the plan; ``host`` is its name there."""
         own = next(each for each in plan.host if each.name == host)
         _use(own.docker)
         check_mounts(plan, host)
@@ -116,10 +116,10 @@ class HostSteps(RootSteps):
 
     def begin_here(self, session: str) -> None:
         """Own a session, and have it taken down when this process dies."""
-        self.begin(session, home() / "sessions" / session, ())  # no record: that is the coordinator's
+        self.begin(session, home() / "sessions" / session, ())  # no record here: the coordinator has it
 
     def look(self, plan: Plan, host: str, arms: tuple[Arm, ...]) -> arm_checks.Guarded:
-        """Find out what they really are, and check them."""
+        """Find out what the arms really are, and check them."""
         guarded = arm_checks.look_at(_own(plan, host), arms)
         self._arms = {arm.name: arm for arm in guarded.arms}
         return guarded
@@ -131,11 +131,11 @@ class HostSteps(RootSteps):
             raise diagnosis.explain(error, self.cause(arm)) or error from error
 
     def has(self, key: _Key) -> bool:
-        """Whether an index was received before, and is kept by that key."""
+        """Whether an index is already kept under that key."""
         return dataset.cached(home(), key) is not None
 
     def receive(self, key: _Key, path: str, data: Base64Bytes) -> None:
-        """Put more bytes to the end of a file of an index. Raises SetupError on a full disk."""
+        """Append bytes to a file of an index. Raises SetupError on a full disk."""
         unfinished = dataset.unfinished_folder(home(), key, self._session)
         file = unfinished / path
         if not file.resolve().is_relative_to(unfinished.resolve()):
@@ -150,38 +150,38 @@ class HostSteps(RootSteps):
             ) from error
 
     def place(self, key: _Key, arms: tuple[str, ...]) -> None:
-        """Copy an index, which is kept from now on, to volumes of arms. Raises as ``dataset.copy_to``."""
+        """Keep a received index and copy it to the volumes of arms. Raises as ``dataset.copy_to``."""
         unfinished = dataset.unfinished_folder(home(), key, self._session)
         if unfinished.exists():
             sync_folder(unfinished, {})
             kept = home() / "datasets" / key
             if dataset.cached(home(), key) is None:
-                shutil.rmtree(kept, ignore_errors=True)  # of one that was cut short
+                shutil.rmtree(kept, ignore_errors=True)  # an interrupted copy
                 unfinished.rename(kept)
-            else:  # another session was quicker
+            else:  # another session was faster
                 shutil.rmtree(unfinished)
         index = dataset.cached(home(), key)
         if index is None:
             raise SetupError(f"{home() / 'datasets' / key}: has gone meanwhile; start again")
-        with self._lock:  # take_down waits for it, and has it end at the next file
+        with self._lock:  # take_down waits for the lock, and stops this at the next file
             volumes = (self._of(self._volumes, arm) for arm in arms)
             dataset.copy_to(index, *volumes, go_on=self._require_standing)
 
     def transport_ports(self, address: str, count: int) -> list[int]:
-        """Free ports of an address of this machine, for nodes that others of their cluster reach there."""
+        """Free transport ports on an address of this machine that the cluster's other nodes reach."""
         ports = set[int]()
         while len(ports) < count:
             ports.add(nodes.lasting_port(address))
         return list(ports)
 
     def counters(self, arm: str) -> list[dict[str, float]]:
-        """What each volume of an arm, and the node on it, have done so far."""
+        """Counters of each volume of an arm and of the node on it."""
         own = self._arm(arm)
         diagnosis.require_nodes(own)
         return counters_of(own.members)
 
     def round_trip_s(self, arm: str) -> float:
-        """How long an arm's node takes to answer on this machine (s)."""
+        """Seconds that an arm's node takes to answer on this machine."""
         node: Node = self._of(self._nodes, arm)
         return api.round_trip_s(node.port)
 
@@ -199,12 +199,12 @@ class HostSteps(RootSteps):
         return Second(points=points, cuts=cuts)
 
     def pauses(self, node: str) -> list[Pause]:
-        """The pauses of a node since the last call, by this machine's clock."""
+        """A node's pauses since the last call, by this machine's clock."""
         log = self._gc_logs.setdefault(node, GcLog(partial(self.gc_log, node)))
         return log.new()
 
     def cause(self, arm: str) -> str | None:
-        """What is broken on an arm; None when all of it works."""
+        """What is broken on an arm; None if nothing is."""
         return diagnosis.cause(self._arm(arm))
 
     def _arm(self, name: str) -> Arm:
@@ -212,24 +212,24 @@ class HostSteps(RootSteps):
 
 
 def engine_of(docker: str | None) -> dict[str, str]:
-    """The variable by which Docker's client takes the engine that a ``[[host]]`` names; none for its own."""
+    """Environment variable that makes Docker's client use this engine; empty for the default engine."""
     return {"DOCKER_HOST" if ":" in docker else "DOCKER_CONTEXT": docker} if docker else {}
 
 
 def _use(docker: str | None) -> None:
-    """Take that engine from now on, the reaper too."""
+    """Use that engine from now on; the reaper inherits it."""
     if docker:
         os.environ.pop("DOCKER_HOST", None)
     os.environ.update(engine_of(docker))
 
 
 def _own(plan: Plan, host: str) -> Plan:
-    """The plan with the arms of this host alone."""
+    """The plan with this host's arms alone."""
     return plan.model_copy(update={"arm": tuple(arm for arm in plan.arm if host in arm.all_hosts)})
 
 
 def _require_reachable(address: str) -> None:
-    """Raise SetupError where nodes could not be reached at this address by those of their arm elsewhere."""
+    """Raise SetupError if other hosts' nodes could not reach nodes at this address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as probe:
         try:
@@ -249,17 +249,17 @@ def _require_reachable(address: str) -> None:
 def serve(
     requests: int, answers: BinaryIO, *, steps: HostSteps | None = None, patience_s: float = PATIENCE_S
 ) -> list[str]:
-    """Answer what comes at the descriptor until it ends; then take down. Gives a line for what stays.
+    """Answer requests from the descriptor until it ends, then take down. Returns a line per thing that stays.
 
-    A request is a line of a number and JSON. Answers may come in another order, with that number as ``id``.
-    Between them the helper says that it lives, whatever it is doing.
+    A request is a line: a number, then JSON. Answers may come in another order, with the number as ``id``. In
+    between, and during long steps, the helper sends signs of life.
     """
     steps = steps or HostSteps()
     service = Answering(steps, OPERATIONS)
     writing = threading.Lock()
 
     def send(answer: object) -> None:
-        with suppress(OSError), writing:  # nobody listens any more; the end of the input says so, too
+        with suppress(OSError), writing:  # nobody listens any more; the end of the input will tell
             answers.write(line_of(answer))
             answers.flush()
 
@@ -277,7 +277,7 @@ def serve(
         send({"esrally_ebs": esrally_ebs.__version__, "pid": os.getpid()})
         threading.Thread(target=beat, daemon=True).start()
         for line in _lines(requests, patience_s):
-            # In a thread, so that the end of the input is seen meanwhile: take_down ends what runs.
+            # In threads, so that the end of the input is noticed meanwhile: take_down ends what runs.
             threading.Thread(target=answer, args=(line,), daemon=True).start()
     finally:
         left = steps.take_down()
@@ -287,7 +287,7 @@ def serve(
 
 
 def _lines(descriptor: int, patience_s: float) -> Iterator[bytes]:
-    """Lines that are not empty, until the end, a word of it, a silence, or a line that is too long."""
+    """Non-empty lines, until the end of input, END, a silence or an overlong line."""
     rest = b""
     while len(rest) <= MAX_REQUEST_BYTES and select.select([descriptor], [], [], patience_s)[0]:
         part = os.read(descriptor, _READ_BYTES)
@@ -301,11 +301,11 @@ def _lines(descriptor: int, patience_s: float) -> Iterator[bytes]:
 
 
 def main() -> int:
-    """Serve at standard input and output; gives the exit code."""
+    """Serve at standard input and output; returns the exit code."""
     be_called("ebs-host")
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what tools print there is no answer
-        answers.write(b"\n")  # what the login printed may end without one
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what tools print must not look like an answer
+        answers.write(b"\n")  # the login's own output may lack a final newline
         left = serve(sys.stdin.fileno(), answers)
     return SetupError.exit_code if left else 0
 

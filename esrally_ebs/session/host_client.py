@@ -1,4 +1,4 @@
-"""One data host, from the coordinator: its helper (``host.py``), and ports of its nodes, over SSH."""
+"""One data host, seen from the coordinator: its helper (``host.py``) and its nodes' ports, over SSH."""
 
 import json
 import os
@@ -25,32 +25,32 @@ from esrally_ebs.plan.tables import HostPlan
 from esrally_ebs.session.asking import Arguments, Asking, Gives, Say, request_line, result_of
 from esrally_ebs.session.host import BEAT_S, END, MAX_REQUEST_BYTES, PATIENCE_S, HostSteps
 
-# Variables and no keys of a plan, which may be somebody else's and must not say what is run.
-SSH = "ESRALLY_EBS_SSH"  # the command, where it is not just "ssh"
-PYTHON = "ESRALLY_EBS_HOST_PYTHON"  # what starts Python on a host, where it is not this one's path
-_OPTIONS = {  # nobody answers questions; a connection without a network is noticed within 20 s
+# Environment variables, not keys of a plan: a plan from somebody else must not decide what is run.
+SSH = "ESRALLY_EBS_SSH"  # the ssh command, if not just "ssh"
+PYTHON = "ESRALLY_EBS_HOST_PYTHON"  # command that starts Python on a host, if not at this one's path
+_OPTIONS = {  # never ask questions; notice a lost network within 20 s
     "BatchMode": "yes",
     "ForwardAgent": "no",
     "ForwardX11": "no",
     "RemoteCommand": "none",
-    "ControlMaster": "no",  # a shared connection has its own ConnectTimeout and ServerAlive...
+    "ControlMaster": "no",  # a shared connection would use its own ConnectTimeout and ServerAlive...
     "ControlPath": "none",
     "ConnectTimeout": "10",
     "ServerAliveInterval": "5",
     "ServerAliveCountMax": "4",
 }
 _MAX_ANSWER_BYTES = 1 << 26  # of an answer
-_MAX_TEXT_BYTES = 1 << 16  # of a greeting, or what ssh said last
-_GREETS_S = 60.0  # from a login to a helper, or to a way to a node
-_LEAVES_S = 45.0  # to take down all that it has
-_NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # reading other JSON
+_MAX_TEXT_BYTES = 1 << 16  # for a greeting, or ssh's last messages
+_GREETS_S = 60.0  # from login to the helper's or forward's first line
+_LEAVES_S = 45.0  # to take down everything it has
+_NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # other JSON raises these
 _POLL_S = 0.1
 _WAITS = f"import os, select\nwhile select.select([0], [], [], {PATIENCE_S})[0] and os.read(0, 99): pass"
 _WITH_IPV6 = re.compile(r"ssh://(.*@)?\[(.+)\](?::(\d+))?")
 
 
 def _ssh(host: HostPlan, command: str, errors: IO[bytes], *options: str) -> subprocess.Popen[bytes]:
-    """A command on a host, which ends when its input does."""
+    """Run a command on a host; it ends when its input does."""
     try:
         words = shlex.split(os.environ.get(SSH) or "ssh")
     except ValueError as error:
@@ -62,7 +62,7 @@ def _ssh(host: HostPlan, command: str, errors: IO[bytes], *options: str) -> subp
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            start_new_session=True,  # Ctrl-C: the helper takes down when it is told, and says what stays
+            start_new_session=True,  # Ctrl-C must not end ssh: the helper, told so, reports what stays
             env=tool_environment(),
         )
     except OSError as error:
@@ -74,7 +74,7 @@ def _python(words: str) -> str:
 
 
 def _to(destination: str) -> list[str]:
-    """The words for it: in a URI, which has them in brackets, ssh takes no addresses of IPv6."""
+    """ssh's words for a destination: in a URI, ssh takes no IPv6 address in brackets."""
     match = _WITH_IPV6.fullmatch(destination)
     if match is None:
         return ["--", destination]
@@ -83,28 +83,28 @@ def _to(destination: str) -> list[str]:
 
 
 class HostClient(Asking):
-    """Asks the helper on one host; several threads may do so at once."""
+    """Asks the helper on one host; thread-safe."""
 
     def __init__(self, host: HostPlan, arms: Sequence[str] = (), *, greets_s: float = _GREETS_S) -> None:
-        """Start it; ``arms`` are on that host.
+        """Start the helper; ``arms`` are on that host.
 
-        Raises SetupError where it cannot be within ``greets_s``, or is of another version.
+        Raises SetupError if it does not start within ``greets_s``, or has another version.
         """
         super().__init__(HostSteps)
         self.steps = cast(HostSteps, self)
         self._host = host
         self._arms = arms
-        self._left: list[str] | None = None  # what it said that stays when it ended
+        self._left: list[str] | None = None  # what the helper said stays, once it ended
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._writing = threading.Lock()
         self._gone = threading.Event()
         self._numbers = count()
-        self._asking: dict[str, SimpleQueue[dict[str, Any] | None]] = {}  # what is answered, by its number
+        self._asking: dict[str, SimpleQueue[dict[str, Any] | None]] = {}  # for answers, by request number
         self._is_over = False
-        self._is_strange = False  # something came that is no answer
-        self._pid = 0  # of the helper, there
-        self._unheard = 0  # beats of ours since it said anything
-        self.on_loss: Callable[[], object] = lambda: None  # called when it is gone before it was closed
+        self._is_strange = False  # something that is no answer arrived
+        self._pid = 0  # the helper's, on its host
+        self._unheard = 0  # heartbeats sent since it last said anything
+        self.on_loss: Callable[[], object] = lambda: None  # called when it is lost before ``close``
         self._process = _ssh(host, _python("-m esrally_ebs.session.host"), self._errors)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -114,13 +114,13 @@ class HostClient(Asking):
         try:
             self._greet(greets_s)
         except BaseException:
-            self._process.kill()  # nothing was begun there, and a login may wait for ever, also at Ctrl-C
+            self._process.kill()  # nothing was begun there; a login might wait for ever, even at Ctrl-C
             self.close()
             raise
         self._reader.start()
 
     def _ask(self, step: str, arguments: Arguments, say: Say, gives: Gives) -> Any:  # noqa: ANN401
-        """Raises the errors of the step, which begin with the host's name."""
+        """Raises the step's errors, prefixed with the host's name."""
         number, answers = str(next(self._numbers)), SimpleQueue[dict[str, Any] | None]()
         request = number.encode() + b" " + request_line(step, arguments)
         with self._writing:
@@ -128,7 +128,7 @@ class HostClient(Asking):
             if self._is_over or self._is_strange:
                 answers.put(None)
         try:
-            with suppress(OSError, ValueError):  # what it said last tells why
+            with suppress(OSError, ValueError):  # its last messages tell why
                 self._write(request)
             while (answer := answers.get()) is not None:
                 if "say" not in answer:
@@ -150,7 +150,7 @@ class HostClient(Asking):
         )
 
     def close(self) -> list[str]:
-        """Have it take down what it began; a line for each thing that stays, or when it did not say."""
+        """Have the helper take down what it began; a line per thing that stays, or if it did not say."""
         if self._gone.is_set():
             return []
         self._gone.set()
@@ -171,7 +171,7 @@ class HostClient(Asking):
         return left
 
     def _greet(self, greets_s: float) -> None:
-        """Find the helper's first line below what shells and banners print, and compare versions."""
+        """Find the helper's first line after output of shells and banners, and compare versions."""
         began, printed = time.monotonic(), b""
         with self._killed_after(greets_s):
             while line := self._answers.readline(_MAX_TEXT_BYTES):
@@ -199,7 +199,7 @@ class HostClient(Asking):
         )
 
     def _read(self) -> None:
-        """Hand each answer to who waits for it, until the end."""
+        """Pass each answer to its waiting thread, until the output ends."""
         while line := self._answers.readline(_MAX_ANSWER_BYTES):
             self._unheard = 0
             try:
@@ -241,7 +241,7 @@ class HostClient(Asking):
 
     @contextmanager
     def _killed_after(self, seconds: float) -> Iterator[None]:
-        """End ssh when the block takes longer."""
+        """Kill ssh if the block takes longer."""
         timer = threading.Timer(seconds, self._process.kill)
         timer.daemon = True
         timer.start()
@@ -255,9 +255,9 @@ class HostClient(Asking):
         return self._unheard * BEAT_S > PATIENCE_S
 
     def _beat(self) -> None:
-        """Say something now and then: the helper ends when nothing comes, and ssh when it is silent.
+        """Send heartbeats: the helper ends when nothing comes. End ssh when the helper falls silent.
 
-        Counted in beats: a stop of this process makes no helper silent.
+        Silence is counted in beats, so a pause of this process does not look like a silent helper.
         """
         while not self._gone.wait(BEAT_S):
             if self._reader.ident is not None:
@@ -265,9 +265,9 @@ class HostClient(Asking):
             if self._is_silent:
                 self._process.kill()
                 return
-            if self._writing.acquire(blocking=False):  # else something is on its way
+            if self._writing.acquire(blocking=False):  # else a request is being sent, which serves as a beat
                 try:
-                    with suppress(OSError, ValueError):  # whoever asks next hears of it
+                    with suppress(OSError, ValueError):  # the next request reports it
                         self._requests.write(b"\n")
                         self._requests.flush()
                 finally:
@@ -280,18 +280,18 @@ class HostClient(Asking):
 
 
 class Forward:
-    """Ports of 127.0.0.1 (and ``also_at``) that lead over SSH to those of a host's nodes, until it is closed.
+    """Forwards ports of 127.0.0.1 (and ``also_at``) over SSH to ports of a host's nodes, until closed.
 
-    The command there ends when its input does, as when this process dies, or when nothing has come for a
-    while, as when there is no network: its SSH server would keep it for hours.
+    The command on the host ends when its input does (this process died) or when nothing has come for a while
+    (no network): otherwise the SSH server there would keep it for hours.
     """
 
     def __init__(
         self, host: HostPlan, arm: str, ports: Sequence[int], also_at: str = "", *, nodes: int = 0
     ) -> None:
-        """Open it. Raises SetupError when the first node does not answer through it.
+        """Open it. Raises SetupError if the first node does not answer through it.
 
-        It is one of a cluster of ``nodes``, where some are on other hosts.
+        ``nodes``: size of the cluster, of which some nodes are on other hosts.
         """
         self.ports = tuple(lasting_port(also_at) for _ in ports)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
@@ -321,7 +321,7 @@ class Forward:
         return self._process.poll() is not None
 
     def _beat(self) -> None:
-        with suppress(OSError, ValueError):  # it was closed
+        with suppress(OSError, ValueError):  # already closed
             while not self.is_lost:
                 assert self._process.stdin is not None
                 self._process.stdin.write(b"\n")
@@ -329,21 +329,21 @@ class Forward:
                 time.sleep(BEAT_S)
 
     def cut(self) -> None:
-        """Have all who wait for an answer through it hear of its end."""
+        """Break the connections, so that requests waiting for an answer fail."""
         self._process.kill()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the forward; idempotent."""
         self._process.kill()
         self._process.communicate()
         self._errors.close()
 
 
 def last_said(process: subprocess.Popen[bytes], errors: IO[bytes], printed: bytes = b"") -> str:
-    """What ssh, or what it started, said last, below what a login ``printed``: some refuse in such lines."""
+    """The last words of ssh or its command, after what a login ``printed``, where some put refusals."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(BEAT_S)
-    file = errors.fileno()  # its offset is ssh's, which may still write there
+    file = errors.fileno()  # shares its offset with ssh, which may still write
     last = os.pread(file, _MAX_TEXT_BYTES, max(0, os.fstat(file).st_size - _MAX_TEXT_BYTES))
     said = [last_lines(text.decode(errors="replace")) for text in (printed, last) if text.strip()]
     return " | ".join(said) or "no output"

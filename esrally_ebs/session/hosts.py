@@ -1,4 +1,4 @@
-"""Data hosts, from the coordinator: the steps of a session whose arms are on other machines."""
+"""Data hosts, seen from the coordinator: the steps of a session whose arms are on other machines."""
 
 import base64
 import os
@@ -38,18 +38,18 @@ from esrally_ebs.store.context import Arm, Context
 from esrally_ebs.store.reading import read_record
 from esrally_ebs.telemetry.gc_log import Pause
 
-# What the session's other processes may ask for.
+# Steps that the session's other processes may ask for.
 OPERATIONS = ("measure", "evict", "counters", "sample", "pauses", "cause", "restart_nodes")
 _ALIKE = ("kernel", "os", "cpu", "cores", "memory", "fio", "engine", "image")
-_PART_BYTES = MAX_REQUEST_BYTES // 2  # of an index, at a time; in base64 a third more
-_WAYS_APART_S = 0.0005  # a read of an SSD volume takes about as long
+_PART_BYTES = MAX_REQUEST_BYTES // 2  # bytes of an index sent at a time; base64 adds a third
+_WAYS_APART_S = 0.0005  # about as long as a read of an SSD volume
 _DAY_S = 86_400.0
-_CLOCK_S = 30.0  # between two comparisons of a host's clock
+_CLOCK_S = 30.0  # seconds between two comparisons of a host's clock
 _T = TypeVar("_T")
 
 
 class DataHosts(RootSteps):
-    """The steps of a session whose arms are on other machines; its record, and its reaper, are here."""
+    """The steps of a session whose arms are on other machines; its record and reaper are on this one."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class DataHosts(RootSteps):
         self._plan = plan
         self._start_helper = start_helper
         self._clients: dict[str, HostClient] = {}
-        # of each arm's first node, and of each node
+        # hosts of each arm's first node, and of each node
         self._host_of = {arm.name: arm.all_hosts[0] for arm in plan.arm}
-        self._forwards: dict[str, Forward] = {}  # by the first node of an arm that is on a host
+        self._forwards: dict[str, Forward] = {}  # by the first node of an arm on that host
         self._clocks: dict[str, _Clock] = {}  # by host
         self.facts: dict[str, dict[str, Any]] = {}  # by host
 
@@ -82,7 +82,7 @@ class DataHosts(RootSteps):
                 facts |= self._engine_of(host.name)
 
     def _engine_of(self, host: str) -> dict[str, str | None]:
-        """The engine of a host and its image's id. Raises SetupError when that is not the image here."""
+        """A host's engine and image id. Raises SetupError if the image differs from the one here."""
         image = self._clients[host].steps.image()
         if image != self.image():
             raise SetupError(
@@ -107,9 +107,9 @@ class DataHosts(RootSteps):
         return tuple(attached[spec.name] for spec in specs)
 
     def look(self, arms: tuple[Arm, ...]) -> Guarded:
-        """What the arms really are, the checks of each host, and one of what hosts must have alike.
+        """What the arms really are, each host's checks, and a check of what must agree between hosts.
 
-        Raises PlanError where two arms, by hosts of two names, have one volume.
+        Raises PlanError if two arms on hosts of different names share a volume.
         """
         looked = {
             name: client.steps.look(plan=self._plan, host=name, arms=tuple(_parts_on(name, arms)))
@@ -121,7 +121,7 @@ class DataHosts(RootSteps):
         real = [one.volume for one in checked.values() if is_real(one.volume)]
         _require_distinct(real, boots)
         facts = Facts(plan=self._plan, arms=tuple(ArmFacts(volume=volume) for volume in real))
-        # of one name, the last: a host compares no more than its own arms
+        # of equally named checks the last: a host compares only its own arms
         checks = (*_merged({n: each.checks for n, each in looked.items()}), *guard(facts, BETWEEN_ARMS))
         return Guarded(
             arms=tuple(
@@ -132,9 +132,9 @@ class DataHosts(RootSteps):
         )
 
     def copy_to(self, index: Dataset, volumes: Sequence[Volume], say: Say) -> None:
-        """Have the index on volumes of an arm; their hosts keep what their nodes have of it.
+        """Put the index on the volumes of an arm; their hosts keep their nodes' part for later sessions.
 
-        Later sessions find it there. Segment files are compared by their SHA-256 after they were copied.
+        Segment files are compared by SHA-256 after copying.
         """
         names = tuple(volume.spec.name for volume in volumes)
         for host, on in self._by_host(names).items():
@@ -156,7 +156,7 @@ class DataHosts(RootSteps):
     def start_nodes(
         self, on: tuple[str, ...], settings: nodes.NodeSettings, *, repository: str = ""
     ) -> tuple[Node, ...]:
-        """Start an arm's nodes where they are; their ports are of this machine and lead there over SSH."""
+        """Start an arm's nodes on their hosts; returns them with local ports that lead there over SSH."""
         there = replace(settings, also_at="", apart=self._apart(on))
         started = self._on_each(
             on, lambda steps, names: steps.start_nodes(on=names, settings=there), self._remove_nodes
@@ -164,14 +164,14 @@ class DataHosts(RootSteps):
         ports: dict[str, int] = {}
         for name, own in self._by_host(on).items():
             host = next(host for host in self._plan.host if host.name == name)
-            also_at = settings.also_at if on[0] in own else ""  # requests go to the first node alone
+            also_at = settings.also_at if on[0] in own else ""  # only the first node gets requests
             leads_to = [node.port for node in started if node.arm in own]
             forward = self._forwards[own[0]] = Forward(host, own[0], leads_to, also_at, nodes=len(on))
             ports |= zip(own, forward.ports, strict=True)
         return tuple(replace(node, host="127.0.0.1", port=ports[node.arm]) for node in started)
 
     def _apart(self, on: tuple[str, ...]) -> dict[str, str]:
-        """Where nodes of one arm reach one another, by name; nothing where all are on one host."""
+        """Transport addresses of an arm's nodes, by name; empty if all are on one host."""
         places = self._by_host(on)
         if len(places) == 1:
             return {}
@@ -183,7 +183,7 @@ class DataHosts(RootSteps):
         return {name: seeds[name] for name in on}
 
     def _remove_nodes(self, hosts: Iterable[str]) -> None:
-        """End the start of nodes that wait for others, which do not come."""
+        """Stop nodes that are starting and wait for others that will not come."""
         for host in hosts:
             with suppress(EbsError):
                 self._clients[host].steps.remove_nodes()
@@ -201,12 +201,12 @@ class DataHosts(RootSteps):
         ask: Callable[[HostSteps, tuple[str, ...]], Sequence[_T]],
         on_failure: Callable[[Iterable[str]], None] = lambda hosts: None,
     ) -> list[_T]:
-        """What the hosts of nodes, asked all at once, give for each of them, in the nodes' order.
+        """Ask all hosts of the nodes at once; their answers, one per node, in the nodes' order.
 
-        Raises the first error that comes; ``on_failure`` then has those others that have not answered end.
+        Raises the first error; ``on_failure`` gets the hosts that have not answered, to end their requests.
         """
         places = self._by_host(on)
-        if len(places) == 1:  # without a thread, which takes its time before each request
+        if len(places) == 1:  # no thread, which would add its start-up to each request
             return [*ask(self._client(on[0]).steps, tuple(on))]
         with ThreadPoolExecutor(len(places)) as pool:
             asked = {
@@ -225,7 +225,7 @@ class DataHosts(RootSteps):
         return [given[name] for name in on]
 
     def check_ways(self) -> Check:
-        """What the way to each arm's node adds to a request, and whether arms differ by it."""
+        """Time that the connection to each arm's node adds to a request, and whether arms differ in it."""
         firsts = [self._plan.node_names(arm.name)[0] for arm in self._plan.arm]
         ways_s = {
             arm: api.round_trip_s(self._forwards[arm].ports[0])
@@ -246,7 +246,7 @@ class DataHosts(RootSteps):
         )
 
     def stop_nodes(self, on: tuple[str, ...]) -> None:
-        if on[0] in self._nodes:  # it builds the index, here
+        if on[0] in self._nodes:  # a node that builds the index runs here
             super().stop_nodes(on)
             return
         self._on_each(on, _stop)
@@ -254,7 +254,7 @@ class DataHosts(RootSteps):
             self._forwards.pop(own[0]).close()
 
     def restarted(self, copied: bool) -> tuple[Node, ...]:
-        """Nodes that are started anew have the ports that they had, to which the ways from here lead."""
+        """Restarted nodes, with the ports that they had before: forwards from here still lead to them."""
         assert self._context is not None, "no node runs before it was published"
         before = {node.arm: node for arm in self._context.arms for node in arm.nodes}
         with ThreadPoolExecutor(len(self._clients)) as pool:
@@ -269,14 +269,14 @@ class DataHosts(RootSteps):
 
     def publish(self, context: Context) -> Context:
         listener, address = keeper.bound()
-        # else who asks waits for ever once this process is killed
+        # else clients wait for ever once this process is killed, as forked ones hold the socket
         os.register_at_fork(after_in_child=listener.close)
         service = KeeperService(self, os.geteuid(), OPERATIONS)
         threading.Thread(target=service.listen, args=(listener,), daemon=True).start()
         return super().publish(replace(context, hosts_at=address))
 
     def measure(self, arm: str, job: BaselineJob, round_: int) -> None:
-        """Have a job run where the arm is, and keep what it gave, in this machine's time."""
+        """Run a job on the arm's host, and record its result in this machine's time."""
         assert self._context is not None, "nothing is measured before it was published"
         host = self._host_of[arm]
         ahead_s = self._clock(host, 0.0)
@@ -288,7 +288,7 @@ class DataHosts(RootSteps):
         return self._client(arm).steps.evict(arm=arm)
 
     def counters(self, arm: str) -> list[dict[str, float]]:
-        """What each volume of an arm, and the node on it, have done so far."""
+        """Counters of each volume of an arm and of the node on it."""
         return self._on_each(self._plan.node_names(arm), lambda steps, _: steps.counters(arm=arm))
 
     def sample(self) -> Second:
@@ -298,7 +298,7 @@ class DataHosts(RootSteps):
             ahead_s = self._clock(host)
             began_s, of_host = time.time(), client.steps.sample()
             if any(not began_s - 1 < point.at_s - ahead_s < time.time() + 1 for point in of_host.points):
-                ahead_s = self._clock(host, 0.0)  # it was set meanwhile
+                ahead_s = self._clock(host, 0.0)  # the host's clock was set meanwhile
             second.points.extend(replace(point, at_s=point.at_s - ahead_s) for point in of_host.points)
             second.cuts.extend((node, f"host {host}: {why}") for node, why in of_host.cuts)
         return second
@@ -323,15 +323,15 @@ class DataHosts(RootSteps):
         return next(broken, None) or next(lost, None)
 
     def _cause_on(self, host: str, arm: str) -> str | None:
-        """What is broken of an arm on one of its hosts."""
+        """What is broken on this host's part of an arm."""
         try:
             cause = self._clients[host].steps.cause(arm=arm)
-        except EbsError as error:  # SSH was lost, for one
+        except EbsError as error:  # such as a lost SSH connection
             return str(error)
         return cause and f"host {host}: {cause}"
 
     def _cut(self, arms: Sequence[str]) -> None:
-        """End requests to arms that have lost a host: nodes elsewhere would wait for those on it."""
+        """Break connections to arms that lost a host: nodes elsewhere would wait for the lost ones."""
         for name in (name for arm in arms for name in self._plan.node_names(arm)):
             if forward := self._forwards.get(name):
                 forward.cut()
@@ -340,7 +340,7 @@ class DataHosts(RootSteps):
         return self._clients[self._host_of[arm]]
 
     def _clock(self, host: str, lasts_s: float = _CLOCK_S) -> float:
-        """How far a host's clock is ahead of this machine's (s); it is compared if that was long ago."""
+        """How far a host's clock is ahead of this machine's (s), compared again after ``lasts_s`` seconds."""
         last = self._clocks.get(host)
         if last is None or time.monotonic() - last.compared_s >= lasts_s:
             clock = compare_clocks(lambda: self._clients[host].steps.now())
@@ -351,7 +351,7 @@ class DataHosts(RootSteps):
         return last.ahead_s
 
     def ending(self) -> None:
-        if self._session:  # else helpers are all there is
+        if self._session:  # without a session there are only helpers
             super().ending()
 
     def take_down(self) -> list[str]:
@@ -368,16 +368,16 @@ class DataHosts(RootSteps):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Clock:
-    """A host's clock beside this machine's; ``compared_s`` is monotonic."""
+    """How far a host's clock is ahead; ``compared_s`` is monotonic."""
 
     compared_s: float
     ahead_s: float
 
 
 def _require_distinct(volumes: Iterable[Volume], boots: Mapping[str, str]) -> None:
-    """Raise PlanError where two volumes are one: their hosts are one machine (one boot), or both have it.
+    """Raise PlanError if two volumes are one: the same device of one machine (boot id), or of AWS.
 
-    Each host has looked at its own.
+    Each host has already compared its own.
     """
     owner: dict[tuple[str, str], Volume] = {}
     for volume in volumes:
@@ -399,7 +399,7 @@ def _stop(steps: HostSteps, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _parts_on(host: str, arms: Sequence[Arm]) -> Iterator[Arm]:
-    """Each arm that has volumes on the host, with those alone."""
+    """Arms with volumes on the host, reduced to those volumes."""
     for arm in arms:
         own = tuple(member for member in arm.members if member.volume.spec.host == host)
         if own:
@@ -407,7 +407,7 @@ def _parts_on(host: str, arms: Sequence[Arm]) -> Iterator[Arm]:
 
 
 def _send(client: HostClient, key: str, index: Dataset, at: Sequence[int]) -> None:
-    """Have a host keep, by that key, what nodes at these places have of an index."""
+    """Send a host the part of an index for the nodes at these places; it is kept under that key."""
     part = index.part(at) if len(at) < index.nodes else replace(index, path=Path())
     for place, to in zip(at, part.folders, strict=True):
         folder = index.folders[place]
@@ -423,20 +423,20 @@ def _send(client: HostClient, key: str, index: Dataset, at: Sequence[int]) -> No
 
 
 def hosts_of(context: Context) -> DataHosts | None:
-    """Whom to ask about the arms of a session that are on other machines; None when they are here.
+    """Client for the steps of arms on other machines; None if the session's arms are here.
 
-    Only ``OPERATIONS`` are answered.
+    It answers only ``OPERATIONS``.
     """
     return cast(DataHosts, KeeperClient(context.hosts_at, DataHosts)) if context.hosts_at else None
 
 
 def session_on(host: str, session: str) -> str:
-    """What a session is called on a host: not as here or on others, which may be the same machine."""
+    """The session's name on a host: different on each, since two hosts may be the same machine."""
     return f"{session[: MAX_SESSION_NAME - 1 - len(host)]}-{host}"
 
 
 def leftovers(home: Path) -> Iterator[tuple[str, bool]]:
-    """A line for each session that ended within a day and of which a data host still has something, and True.
+    """A line and True for each session that ended within a day and of which a data host still has something.
 
     A line with False says why a host could not be asked.
     """
@@ -448,11 +448,11 @@ def leftovers(home: Path) -> Iterator[tuple[str, bool]]:
         with suppress(FormatError):
             record = read_record(session.path)
             for host in record.plan.host:
-                # one that completed has what stays there among its warnings
+                # a complete session lists what stays there among its warnings
                 has_warned = any(text.startswith(f"host {host.name}: ") for text in record.warnings)
                 if has_warned or session.state is not State.COMPLETE:
                     asked.setdefault(host, []).append(session_on(host.name, session.id))
-    with ThreadPoolExecutor(len(asked) or 1) as pool:  # one that is gone takes its seconds beside the others
+    with ThreadPoolExecutor(len(asked) or 1) as pool:  # in parallel: a lost host takes seconds to fail
         for of_host in pool.map(_left_on, asked, asked.values()):
             yield from of_host
 
@@ -476,7 +476,7 @@ def _left_on(host: HostPlan, sessions: Sequence[str]) -> list[tuple[str, bool]]:
 
 
 def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:
-    """Whether arms on different hosts differ by their volumes alone, as far as the hosts tell."""
+    """Check that hosts differ in nothing but their volumes, as far as their facts tell."""
     facts = {name: {**each, **machine_facts(each)} for name, each in facts.items()}
     different = [key for key in _ALIKE if len({each.get(key) for each in facts.values()}) > 1]
     shown = "; ".join(
@@ -493,7 +493,7 @@ def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:
 
 
 def _merged(checks: Mapping[str, Sequence[Check]]) -> Iterator[Check]:
-    """One check for each name: the worst of the hosts', with the text of all."""
+    """Merge the hosts' checks by name: the worst result, with the text of all."""
     named: dict[str, list[tuple[str, Check]]] = {}
     for host, of_host in checks.items():
         for check in of_host:
@@ -504,7 +504,7 @@ def _merged(checks: Mapping[str, Sequence[Check]]) -> Iterator[Check]:
 
 
 def _as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What AWS says of all hosts' arms; the instance is the first one's."""
+    """AWS's facts about all hosts' arms in one record; the instance is the first host's."""
     if not records:
         return None
     arms = {name: arm for each in records for name, arm in each["arms"].items()}

@@ -1,4 +1,4 @@
-"""The keeper: a process of root's that does for a caller by sudo what needs root, and nothing else.
+"""The keeper: a root process that takes the steps needing root for a user who called by sudo, and no others.
 
 ``sudo esrally race`` starts as root. It becomes the keeper, and what it was called for goes on in a child
 that is the caller's. The child's processes ask for steps of ``RootSteps`` over an abstract Unix socket (there
@@ -45,7 +45,7 @@ from esrally_ebs.store import running
 from esrally_ebs.store.context import Context
 from esrally_ebs.telemetry.sources import ReadPage
 
-# All that may be asked: the steps of RootSteps but `serve`, which is made of others, and `take`.
+# The steps that may be asked for: all of RootSteps but `serve`, which combines others, and `take`.
 OPERATIONS = (
     *("image", "engine_facts", "begin", "attach", "lend", "give_back", "calibrate", "start_nodes"),
     *("attach_neutral", "start_shared", "stop_nodes", "restart_nodes", "remove_nodes", "segments"),
@@ -53,18 +53,18 @@ OPERATIONS = (
     *("ebs_page", "ending", "take_down", "lose_node"),
 )
 MAX_REQUEST_BYTES = 1 << 18
-_MAX_CALLS = 64  # at once
-_SLOW_S = 10.0  # a request comes at once, or not at all
+_MAX_CALLS = 64  # simultaneous calls
+_SLOW_S = 10.0  # to receive a request, which normally comes at once
 _PIECE_BYTES = 1 << 16
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _PATIENCE_S = 30.0
 
 
-# --- of the caller's processes ---
+# --- in the caller's processes ---
 
 
 class KeeperClient(Asking):
-    """Asks the keeper, or who else listens there."""
+    """Asks the keeper, or another listener at that address."""
 
     def __init__(self, address: str, steps: type = RootSteps) -> None:
         super().__init__(steps)
@@ -83,10 +83,10 @@ class KeeperClient(Asking):
         repository: Path | None = None,
         linked: Sequence[Path] = (),
     ) -> Iterator[tuple[Node, ...]]:
-        """Nodes on directories of this user's, until the block ends."""
+        """Nodes on this user's directories until the block ends."""
         try:
             names = tuple(self._lend_data(volume.mount) for volume in on)
-            for mount in linked:  # for what is given back
+            for mount in linked:  # lent so that their files are given back, too
                 self._lend_data(mount)
             seen = self._lend(repository, read_only=True) if repository else ""
             yield self.start_nodes(names, settings, repository=seen)
@@ -109,12 +109,12 @@ class KeeperClient(Asking):
     def _ask(
         self, step: str, arguments: Arguments, say: Say, gives: Gives, descriptors: list[int] | None = None
     ) -> Any:  # noqa: ANN401 - what the step gives
-        """What ``gives`` makes of a result; descriptors that come with that are added to the list."""
+        """The result, as ``gives`` makes it; descriptors that come with it are appended to the list."""
         lent = [arguments.pop("data")] if step == "lend" else []
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(f"\0{self._address}")
-                if _user_of(connection) not in (0, os.geteuid()):  # any may take the name of who has ended
+                if _user_of(connection) not in (0, os.geteuid()):  # anybody may reuse an ended keeper's name
                     raise _ended("another user listens in its place")
                 _send_with(connection, request_line(step, arguments), lent)
                 for line, given in _lines(connection):
@@ -130,7 +130,7 @@ class KeeperClient(Asking):
 
 
 def _user_of(connection: socket.socket) -> int:
-    """Whose the other end is, as the kernel says: who connected, or who listens."""
+    """User id of the other end (who connected, or who listens), from the kernel."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(credentials)[1])
 
@@ -140,9 +140,9 @@ def _ended(why: str) -> SetupError:
 
 
 def _lines(connection: socket.socket, limit: int | None = None) -> Iterator[tuple[bytes, list[int]]]:
-    """Lines, each with the descriptors that came with it; SetupError beyond the limit.
+    """Lines, each with the descriptors that came with it. Raises SetupError beyond the limit.
 
-    Descriptors that come with no whole line are closed.
+    Descriptors that arrive without a whole line are closed.
     """
     rest, given = b"", list[int]()
     try:
@@ -164,12 +164,12 @@ def _lines(connection: socket.socket, limit: int | None = None) -> Iterator[tupl
 
 def _send_with(connection: socket.socket, line: bytes, descriptors: Sequence[int]) -> None:
     rest = line[socket.send_fds(connection, [line], descriptors) :]
-    if rest:  # the other end may have answered and gone already
+    if rest:  # the other end may have answered and closed already
         connection.sendall(rest)
 
 
 def root_steps(context: Context | None = None, *, start_reaper: StartReaper = reaper.start) -> RootSteps:
-    """The steps that need root, of a session that runs where one is given: done here, or by the keeper."""
+    """The steps that need root, for a running session if ``context`` is given: direct, or by the keeper."""
     address = (context.hosts_at if context else "") or os.environ.get(KEEPER)
     if address:
         return cast(RootSteps, KeeperClient(address))
@@ -180,7 +180,7 @@ def root_steps(context: Context | None = None, *, start_reaper: StartReaper = re
 
 
 def read_page() -> ReadPage | None:
-    """Who reads EBS statistics for this process, always the same; None where it may do so itself."""
+    """The keeper's reader of EBS statistics, always the same; None if this process may read them itself."""
     address = os.environ.get(KEEPER)
     return _page_reader(address) if address else None
 
@@ -190,16 +190,16 @@ def _page_reader(address: str) -> ReadPage:
     return cast(RootSteps, KeeperClient(address)).ebs_page
 
 
-# --- of root ---
+# --- in the root process ---
 
 
 def go_on_as_caller(argv: Sequence[str], *, needs_root: bool) -> None:
-    """Where a user called by sudo, run the command again as that user; here then is the keeper, if need be.
+    """If a user called by sudo, run the command again as that user, and become the keeper here if needed.
 
     Returns where nobody did. Errors are printed: there is nobody to raise them to.
     """
     usual = signal.getsignal(signal.SIGINT)
-    if usual is signal.default_int_handler:  # nothing has begun: Ctrl-C ends it without a word
+    if usual is signal.default_int_handler:  # nothing has begun: Ctrl-C ends it silently
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         user = caller()
@@ -213,7 +213,7 @@ def go_on_as_caller(argv: Sequence[str], *, needs_root: bool) -> None:
 
 
 def bound() -> tuple[socket.socket, str]:
-    """A socket that listens, and its name among abstract ones, which nobody guesses."""
+    """A listening socket and its name, abstract and impossible to guess."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     address = f"esrally-ebs-{secrets.token_hex(16)}"
     listener.bind(f"\0{address}")
@@ -227,14 +227,14 @@ def _become_keeper(user: Caller, command: list[str]) -> None:
     apart = not at_terminal()
     child = os.fork()
     if child == 0:
-        if apart:  # a signal to the group must not reach it twice: the second would cut its end short
+        if apart:  # a group signal must not arrive twice: a second one would interrupt the cleanup
             os.setpgid(0, 0)
         os.close(ready)
         if not os.read(wait, 1):
-            os._exit(SetupError.exit_code)  # it has said why
+            os._exit(SetupError.exit_code)  # the keeper has printed why
         os.environ[KEEPER] = address
         user.go_on(command)
-    # its modules load for a second or more; what comes meanwhile is passed on then
+    # the keeper takes a second or more to load; signals that come meanwhile are passed on then
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     for descriptor in (listener.fileno(), ready):
         os.set_inheritable(descriptor, True)
@@ -249,7 +249,7 @@ class KeeperService(Answering):
         self._free = threading.BoundedSemaphore(_MAX_CALLS)
 
     def listen(self, listener: socket.socket) -> None:
-        """Answer each connection in a thread of its own, until the socket is closed."""
+        """Answer each connection in its own thread, until the socket is closed."""
         while True:
             try:
                 connection, _ = listener.accept()
@@ -286,7 +286,7 @@ class KeeperService(Answering):
 
 
 def _say(connection: socket.socket, text: str) -> None:
-    with suppress(OSError):  # nobody listens any more, and what was asked goes on
+    with suppress(OSError):  # nobody listens any more; the step itself continues
         _send(connection, {"say": text})
 
 
@@ -295,20 +295,20 @@ def _send(connection: socket.socket, answer: Mapping[str, Any], file: BinaryIO |
 
 
 def main(argv: Sequence[str]) -> int:
-    """``LISTENER READY CHILD UID``: descriptors, the command's process and user; gives its exit code."""
+    """``LISTENER READY CHILD UID``: descriptors, the command's process and user; returns its exit code."""
     be_called("ebs-keeper")
     fileno, ready, child, uid = map(int, argv)
     os.umask(0o022)
     user = Caller.of(uid)
     for name in [name for name in os.environ if name.startswith("SUDO_") or name == "ESRALLY_EBS_HOME"]:
-        del os.environ[name]  # from here on nothing is the caller's: neither mounts nor images
+        del os.environ[name]  # from here on mounts and images are root's, not the caller's
     os.environ["HOME"] = pwd.getpwuid(0).pw_dir
 
     def pass_on(number: int, _: FrameType | None) -> None:
         with suppress(ProcessLookupError):
             if os.getpgid(child) == child:
                 os.killpg(child, number)
-            elif number != signal.SIGINT or not at_terminal():  # the command has heard Ctrl-C as well
+            elif number != signal.SIGINT or not at_terminal():  # at a terminal, the command got Ctrl-C itself
                 os.kill(child, number)
 
     _on_signals(pass_on)

@@ -1,4 +1,4 @@
-"""Volumes that a person attaches and detaches: a session's arms without a session."""
+"""Volumes that a person attaches and detaches: arms without a session."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -35,9 +35,9 @@ _BY_ID = "the id of the volume, vol-..."
 
 
 def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say = say_nothing) -> list[Volume]:
-    """Attach all arms of a plan; on an error those already attached are detached again; what stays is said.
+    """Attach all arms of a plan; on an error, detach those already attached and say what stays.
 
-    What an ``up`` that was killed has begun on AWS is gone on with; any other arm of it is attached anew.
+    Continues what a killed ``up`` began on AWS; other arms that it left are attached anew.
     """
     plan = load_plan(plan_path(plan_name), overrides)
     plan.require_local("'volumes up'")
@@ -47,7 +47,7 @@ def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say =
         raise SetupError(
             f"plan {plan.name}: its volumes are attached already; 'esrally-ebs volumes down' detaches them"
         )
-    # what an 'up' that was killed has left is this process's from now on
+    # take over what a killed 'up' left
     run = running.folder_of(session) if running.claim(session) else running.begin(session)
     try:
         arms = tuple(
@@ -69,23 +69,23 @@ def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say =
 
 
 def _undo(session: str, say: Say) -> None:
-    """Detach what an ``up`` that failed has attached; what stays is said, also where Ctrl-C comes again."""
+    """Detach what a failed ``up`` attached, and say what stays, even if Ctrl-C is pressed again."""
     problems = ["what was not yet detached, as this was cut short; run 'esrally-ebs clean'"]
     try:
         problems = clean.take_down(session)
     finally:
-        with suppress(OSError):  # nobody listens any more; the first error is what counts
+        with suppress(OSError):  # nobody listens any more; the first error matters
             for problem in problems:
                 say(f"left behind: {problem}")
 
 
 def dry_run(plan_name: str, overrides: Mapping[str, Any] | None = None) -> list[str]:
-    """What ``up`` would do on AWS, and ``down`` after it, and what an hour of it costs; one line each."""
+    """What ``up``, and ``down`` after it, would do on AWS, and the cost of an hour; one line each."""
     plan = load_plan(plan_path(plan_name), overrides)
     plan.require_local("'volumes up'")
     specs = [spec for arm in plan.arm for spec in plan.volumes_of(arm)]
     prices = price_list(str(plan.cost.prices) if plan.cost.prices else None)
-    of_each = 1 / plan.node.count  # what is moved is of an arm
+    of_each = 1 / plan.node.count  # [cost] gives the traffic of a whole arm
     used = Usage(read_bytes=round(plan.cost.read * of_each), written_bytes=round(plan.cost.written * of_each))
     return volumes.dry_run(specs, f"{_PREFIX}{plan.name}", prices, used)
 
@@ -101,9 +101,10 @@ def _attach(spec: VolumeSpec, directory: Path, say: Say) -> Volume:
 
 
 def attached() -> list[Volume]:
-    """Every arm that is attached now, by hand or by a running session.
+    """All arms that are attached now, by hand or by a running session.
 
-    Raises SetupError when what says so was cut, or is another release's, or the run directory another user's.
+    Raises SetupError if the record of them is cut, or of another release, or the run directory another
+    user's.
     """
     return [
         volume
@@ -115,9 +116,9 @@ def attached() -> list[Volume]:
 
 
 def mounts(used: Iterable[Path] = ()) -> list[Identity]:
-    """Every mount of this machine that could be an arm and that no path in ``used`` lies on.
+    """This machine's mounts that could be an arm and that no path in ``used`` is on.
 
-    A path lies on its innermost mount only, for all paths lie below / as well. AWS is not called.
+    A path counts for its innermost mount only, since all paths are below / as well. Does not call AWS.
     """
     roots = Roots()
     numbers = {identify(path, roots).stack.mount.device_number for path in used}
@@ -127,7 +128,7 @@ def mounts(used: Iterable[Path] = ()) -> list[Identity]:
 def change(
     *, type_: str | None, size: str | None, iops: int | None, throughput: str | None
 ) -> modify_volume.VolumeChange:
-    """The change that the command line's options describe; PlanError for a value that cannot be read."""
+    """The change that command line options describe. Raises PlanError for a value that cannot be read."""
     return modify_volume.VolumeChange(
         type=type_,
         size_gib=None if size is None else _whole(parse_bytes(size), GIB, f"size: {size} is no whole GiB"),
@@ -139,7 +140,7 @@ def change(
 
 
 def _whole(count: int, unit: int, otherwise: str) -> int:
-    """How many units; PlanError when it is none, or something is left over."""
+    """The count in whole units. Raises PlanError if it is 0 or not a whole number of units."""
     if count < unit or count % unit:
         raise PlanError(
             f"{otherwise}, which AWS counts in; write for example {max(1, round(count / unit))}"
@@ -156,10 +157,10 @@ def modify(
     wait: bool = True,
     say: Say = say_nothing,
 ) -> None:
-    """Change the EBS volume of an attached arm (or any volume, by its id) in place, and follow the change.
+    """Change the EBS volume of an attached arm, or any volume by its id, in place, and follow the change.
 
-    Raises PlanError when it is no such arm, its type does not allow the change, or it is not ours and
-    ``not_ours`` does not say that this is meant; SetupError when AWS refuses.
+    Raises PlanError if there is no such arm, its type does not allow the change, or the volume is not ours
+    and ``not_ours`` does not confirm it; SetupError if AWS refuses.
     """
     volume = name if name.startswith("vol-") else volume_of(_attached_as(name, _BY_ID))
     api = Aws(configured_region() or region_here())
@@ -186,7 +187,7 @@ def modify(
 
 
 def _mount_of(name: str) -> Path | None:
-    """Where an attached arm, or a volume by its id, is mounted on this machine."""
+    """Where an attached arm, or a volume given by its id, is mounted on this machine."""
     if not name.startswith("vol-"):
         return _attached_as(name, _BY_ID).mount
     points = [each.mount_point for each in candidates(Roots()) if name in each.volume_ids]
@@ -194,24 +195,24 @@ def _mount_of(name: str) -> Path | None:
 
 
 def limiters(name: str) -> LimiterState:
-    """What the limiters of an attached emulated arm hold, by its name or mount; PlanError for any other."""
+    """Levels of the limiters of an attached emulated arm, by its name or mount; else PlanError."""
     return read_state(_control_of(name))
 
 
 def limits_of(name: str) -> tuple[str, Mapping[str, Limit]]:
-    """What an attached emulated arm is sold as: its type, and its limits by name (rates in base units)."""
+    """Type of an attached emulated arm and its limits by name (rates in base units)."""
     spec = _attached_as(name, "its mount").spec
     model = model_for(spec)
     limits = (*of_each(model.limits, model.stripes), *model.instance_limits)
-    if spec.striped_by != "device":  # then each has a daemon, which counts for the instance, too
+    if spec.striped_by != "device":  # then each volume has a daemon, with the instance's limits, too
         limits = of_each((*model.limits, *model.instance_limits), model.stripes)
     return spec.type, {limit.name: limit for limit in limits}
 
 
 def set_limiters(name: str, **settings: float) -> LimiterState:
-    """Change the limiters of an attached emulated arm as ``control.change`` does; their state then.
+    """Change the limiters of an attached emulated arm as ``control.change`` does; returns their new state.
 
-    PlanError for credits of a volume that has none.
+    Raises PlanError for credits of a volume that has none.
     """
     control = _control_of(name)
     if "credits" in settings and read_state(control).credits is None:
@@ -236,10 +237,10 @@ def _attached_as(name: str, otherwise: str) -> Volume:
 
 
 def down(plan_name: str | None = None) -> list[str]:
-    """Detach what ``up`` attached, of one plan or of all; returns the names of the plans.
+    """Detach what ``up`` attached, for one plan or all; returns the names of the plans.
 
-    Raises SetupError, and touches nothing, while another ``up`` or ``down`` is at one of them, or a process
-    uses one of the mounts; SetupError also when something stays, after all others have been detached.
+    Raises SetupError, changing nothing, while another ``up`` or ``down`` works on one of them or a process
+    uses a mount. Also raises it when something stays, after detaching all others.
     """
     wanted = _PREFIX if plan_name is None else f"{_PREFIX}{load_plan(plan_path(plan_name)).name}"
     sessions = [
@@ -266,10 +267,10 @@ def down(plan_name: str | None = None) -> list[str]:
 
 
 def _require_unused(sessions: Iterable[str]) -> None:
-    """Raise SetupError that names every mount of these sessions that is used, and by which processes."""
+    """Raise SetupError with every mount of these sessions that is in use, and the processes that use it."""
     mount_points: list[Path] = []
     for name in sessions:
-        with suppress(SetupError):  # not there yet, or cut, which must not keep it from being detached
+        with suppress(SetupError):  # missing or cut: this must not prevent detaching
             arms = load_context(run_dir() / name / FILE).arms
             mount_points += [volume.mount for arm in arms for volume in arm.volumes]
     used = [
@@ -282,7 +283,7 @@ def _require_unused(sessions: Iterable[str]) -> None:
 
 
 def _users_of(mount_point: Path) -> list[str]:
-    """None of a file system that answers with errors alone, as after its daemon was killed: it can go."""
+    """Processes that use a mount. None for one that only gives errors (daemon killed): it can be detached."""
     try:
         return users_of(mount_point)
     except OSError:

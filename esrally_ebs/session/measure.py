@@ -1,4 +1,4 @@
-"""One fio job of the plan on one arm, into the session's record; raises what really broke, in one line."""
+"""Runs one fio job of the plan on one arm and records it; raises what really broke, in one line."""
 
 import time
 from collections.abc import Callable
@@ -24,13 +24,13 @@ Prepare = Callable[[Arm, BaselineJob], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioRun:
-    """A job that ran on an arm: fio's output and rows, and the volume's counters right before and after."""
+    """A finished job: fio's output and rows, and the volume's counters right before and after."""
 
     text: str
     rows: list[BaselineRow]
     began_at: float
     ended_at: float
-    seconds: float  # with the layout and the waiting
+    seconds: float  # including layout and waiting
     refill_s: float
     begin: dict[str, float]
     end: dict[str, float]
@@ -39,9 +39,9 @@ class FioRun:
 def measure_baseline(
     context: Context, arm: Arm, job: BaselineJob, round_: int, *, prepare: Prepare | None = None
 ) -> None:
-    """Run the job and keep fio's output and rows; ``round_`` is 0 at the start, else the pass at the end.
+    """Run the job and record fio's output and rows; ``round_`` is 0 at the start, else the pass at the end.
 
-    ``prepare`` is called when the file is laid out and the volume's buckets are full, right before the job.
+    ``prepare`` is called right before the job, when the file is laid out and the volume's buckets are full.
     """
     try:
         done = run_fio(arm, job, round_, pid_file=context.fio_pid_file, prepare=prepare)
@@ -82,7 +82,7 @@ def run_fio(
 
 
 def record_fio(folder: SessionFolder, arm: str, job: BaselineJob, round_: int, done: FioRun) -> None:
-    """Keep what a job gave; its times are by this machine's clock."""
+    """Record a finished job; its times must be by this machine's clock."""
     folder.write_baseline(round_, arm, job.name, done.text)
     folder.rows_baseline(done.rows)
     folder.note(
@@ -93,14 +93,14 @@ def record_fio(folder: SessionFolder, arm: str, job: BaselineJob, round_: int, d
         seconds=done.seconds,
         refill_s=done.refill_s,
         began_at=done.began_at,
-        # By limit: for how long I/Os of the job waited because of it, all I/Os added up.
+        # Time that I/Os of the job waited for each limit, added up over all I/Os.
         waited_s={
             name.removeprefix(WAITED): value - done.begin.get(name, 0.0)
             for name, value in done.end.items()
             if name.startswith(WAITED)
         },
     )
-    # As of a request: the counters tell how late an emulated volume was.
+    # As for a request: the counters tell how late an emulated volume was.
     fields = {"task": job.name, "round": round_, "requests": 1, "started_s": done.began_at}
     counted = {"begin": done.begin, "end": done.end}
     folder.event(Event(at_s=done.ended_at, kind=FIO, arm=arm, fields=fields | counted))

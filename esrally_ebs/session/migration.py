@@ -1,4 +1,4 @@
-"""A session that changes a volume in place and measures before, while and after it.
+"""A session that changes a volume in place, measuring before, during and after the change.
 
 The plan's fio jobs run in passes over the arm; each pass is an event with the phase that AWS reported when it
 began and when it ended, so that a pass that saw two phases is known as one.
@@ -23,22 +23,22 @@ Record = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """Everything that one change of one arm is made and measured with."""
+    """Everything needed to make and measure one change of one arm."""
 
     api: Api
     volume: str
-    owner: RunOwner | None  # of what is made here
+    owner: RunOwner | None  # owner of resources that are made here
     arm: str
     change: modify.VolumeChange
-    passes: int  # before, and again after
-    measure: Callable[[int], None]  # all jobs once, as the round of that number
+    passes: int  # before the change, and again after it
+    measure: Callable[[int], None]  # runs all jobs once, as the round of that number
     record: Record
     clock: Clock = SYSTEM_CLOCK
 
     def run(self) -> None:
-        """Measure, change, measure until the change is completed, measure.
+        """Measure; change; measure until the change is complete; measure again.
 
-        Raises PlanError or SetupError before anything is changed when it is not allowed.
+        Raises PlanError or SetupError before changing anything if the change is not allowed.
         """
         now, ours = modify.settings_of(self.api, self.volume, self.owner)
         if not ours:
@@ -86,7 +86,7 @@ class Migration:
 
 
 def volume_of(volume: Volume) -> str:
-    """The one EBS volume of an arm. Raises PlanError for anything else, which cannot be changed in place."""
+    """The single EBS volume of an arm. Raises PlanError for anything else: it cannot be changed in place."""
     ids = [word for word in volume.identity.split() if word.startswith("vol-")]
     if volume.kind is not Kind.EBS or len(ids) != 1:
         raise PlanError(
@@ -97,7 +97,7 @@ def volume_of(volume: Volume) -> str:
 
 
 def phases(events: Sequence[Event]) -> Mapping[int, str]:
-    """The phase of every round; ``modifying to optimizing`` for a pass that saw both."""
+    """The phase of each round; ``modifying to optimizing`` for a pass that spans both."""
     passes = [
         event.fields for event in events if event.kind == "modification" and event.fields["what"] == "pass"
     ]
@@ -110,7 +110,7 @@ def phases(events: Sequence[Event]) -> Mapping[int, str]:
 
 
 def summary(events: Sequence[Event], rows: Sequence[BaselineRow]) -> str:
-    """One line per job, direction and phase: medians over its passes, and the worst p99 of one pass."""
+    """One line per job, direction and phase: medians over passes, and the worst pass's p99."""
     of_round = phases(events)
     order = dict.fromkeys(of_round.values())
     lines = [f"{'job':28} {'phase':26} {'passes':>6} {'IOPS':>9} {'p50':>9} {'p99':>9} {'worst p99':>9}"]

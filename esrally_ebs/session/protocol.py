@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from esrally_ebs.session.steps import MachineSteps
 
 T = TypeVar("T")
-QUERIES = "queries"  # the task that asks all searches of a track in turn, in search of a knee
+QUERIES = "queries"  # task that sends all of a track's searches in turn, in a search for the knee
 
 
 class LiveSession:
-    """A session that this process makes: Rally's race control, or our own command."""
+    """A session made by this process: Rally's race control, or our own command."""
 
     def __init__(self, steps: "MachineSteps") -> None:
         self._steps = steps
@@ -43,18 +43,18 @@ class LiveSession:
 
     @property
     def folder(self) -> SessionFolder:
-        """What is recorded. Raises SetupError before the start."""
+        """The session's record. Raises SetupError before the start."""
         if self._steps.folder is None:
             raise SetupError("the session was never started")
         return self._steps.folder
 
     def prepare(self) -> Context:
-        """All that precedes the first measurement; an error, or Ctrl-C, takes down what was begun."""
+        """Everything before the first measurement; an error or Ctrl-C takes down what was begun."""
         steps = self._steps
         try:
             with _interruptible():
                 steps.check_plan()
-                steps.record()  # before anything is begun, so that 'sessions' shows why it failed
+                steps.record()  # before anything is begun, so that 'sessions' can show why it failed
                 steps.preflight()
                 steps.begin()
                 arms = steps.attach()
@@ -71,9 +71,9 @@ class LiveSession:
             raise explained from error
 
     def complete(self) -> str:
-        """After the last measurement; returns the report as text.
+        """Everything after the last measurement; returns the report as text.
 
-        Raises MeasurementError when what was measured cannot be compared, SetupError when something is left.
+        Raises MeasurementError if the measurements cannot be compared, SetupError if something is left.
         """
         try:
             self._steps.verify()
@@ -97,7 +97,7 @@ class LiveSession:
         return text
 
     def fail(self, error: BaseException) -> None:
-        """A step raised: record why, and end."""
+        """A step failed: record why, and end."""
         cancelled = isinstance(error, KeyboardInterrupt)
         if self._steps.folder is not None and not cancelled:
             code = error.exit_code if isinstance(error, EbsError) else SetupError.exit_code
@@ -106,26 +106,26 @@ class LiveSession:
         self.end(cancelled)
 
     def end(self, cancelled: bool, why: str = "") -> None:
-        """However it ended: take down, then say what became of it. Idempotent; nothing after ``complete``.
+        """Take down, then report how the session ended. Idempotent; does nothing after ``complete``.
 
-        ``why``: what Rally says, which counts where no fault of ours was recorded.
+        ``why`` is Rally's reason, used if no fault of ours was recorded.
         """
         if self._ended or self._steps.folder is None:
             return
         self._ended = True
         problems: list[str] = []
         try:
-            problems = self._steps.take_down()  # first: to look for a fault may fail, too
+            problems = self._steps.take_down()  # first: looking for a fault may fail, too
             for problem in problems:
                 self._steps.say(f"take down: {problem}")
-        finally:  # Ctrl-C again leaves the rest to the reaper, and must not leave the end unsaid
+        finally:  # a second Ctrl-C leaves the rest to the reaper, but must not leave the end unreported
             fault = self.first_fault()
             reason = fault[0] if fault else why or "the race ended early; see Rally's log"
             state, reason = (State.CANCELLED, CANCELLED) if cancelled else (State.FAILED, reason)
             self._steps.folder.finish(state, reason="; ".join([reason, *problems]))
 
     def first_fault(self) -> tuple[str, int] | None:
-        """Text and exit code of what went wrong first, in whichever process; the rest follows from it."""
+        """Text and exit code of the first fault in any process; later ones follow from it."""
         if self._steps.folder is None:
             return None
         faults = [event for event in self._steps.folder.events() if event.kind == "fault"]
@@ -134,7 +134,7 @@ class LiveSession:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end what runs inside. Rally's actors ignore it, and so would the tools that they start."""
+    """Let Ctrl-C interrupt the block. Rally's actors ignore it, and tools that they start would, too."""
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -143,10 +143,10 @@ def _interruptible() -> Iterator[None]:
 
 
 def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] = ()) -> Iterator[Block]:
-    """Everything that a session measures, in order.
+    """All blocks of a session, in order.
 
-    ``indexing`` and ``searches`` are the names of the track's tasks; a session of fio alone has none. Raises
-    PlanError when so few rounds can tell no difference between the arms.
+    ``indexing`` and ``searches`` name the track's tasks; a session of fio alone has none. Raises PlanError if
+    the rounds are too few to show any difference between arms.
     """
     require_rounds(plan, len(searches))
     arms = [arm.name for arm in plan.arm]
@@ -160,7 +160,7 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
     fixed = plan.design.order == "fixed"
 
     def baselines(round_: int) -> Iterator[Block]:
-        # Backwards in every other pass: a drift hits all arms the same.
+        # Reversed in every other pass, so that a drift affects all arms alike.
         order = arms if fixed or round_ % 2 == 0 else arms[::-1]
         return (block(Work.FIO, job.name, arm, round_) for job in jobs_of(plan, round_) for arm in order)
 
@@ -173,7 +173,7 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
         if start > 1:
             yield block(Work.START, "nodes", arms[0], start=start)
         if plan.race and plan.race.warmup_iterations:
-            # Arm by arm within each query: no arm's JIT rests longer than another's before the first round.
+            # Arm by arm for each query: no arm's JIT idles longer than another's before the first round.
             yield from (
                 block(Work.SEARCH, task, arm, 0, Phase.WARMUP, start) for task in searches for arm in arms
             )
@@ -187,10 +187,10 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
 
 
 def with_writes(measured: Iterable[Block], beside: Mapping[str, Iterable[str]]) -> Iterator[Block]:
-    """The same, where ``beside`` has the writes that run while a search does.
+    """The blocks, with the writes that ``beside`` has for each search.
 
-    Before each search, also one without any, its arm is brought back, for the writes of the last one are
-    still there; after it come those that begin and end with it.
+    Before every search its arm is brought back, as the last search's writes are still there; after the search
+    come the writes that begin and end with it.
     """
     for block in measured:
         writes = beside.get(block.task, ()) if block.work is Work.SEARCH else ()
@@ -201,25 +201,25 @@ def with_writes(measured: Iterable[Block], beside: Mapping[str, Iterable[str]]) 
 
 
 def jobs_of(plan: Plan, round_: int) -> list[BaselineJob]:
-    """All fio jobs at the session's start (0); those that are repeated so often in a pass at its end."""
+    """All fio jobs at the session's start (0); at its end, the jobs with at least ``round_`` repeats."""
     return [job for job in plan.baseline if job.repeat >= round_]
 
 
 def last_pass(plan: Plan) -> int:
-    """How many passes of fio there are at the session's end."""
+    """Number of fio passes at the session's end."""
     return max((job.repeat for job in plan.baseline), default=0)
 
 
 def cluster_of(arm: str, arms: Sequence[str]) -> str:
-    """Rally's name for the node that serves an arm; Rally demands that one cluster is called "default"."""
+    """Rally's name for the cluster of an arm; Rally requires one called "default"."""
     return "default" if arm == arms[0] else arm
 
 
 def orders(members: Sequence[T], *, seed: int | str, fixed: bool = False) -> Iterator[list[T]]:
-    """The order of arms in one round after the other, or in each pair of requests; without an end.
+    """Orders of the arms, endlessly: one per round, or per pair of requests.
 
-    Counterbalanced: of every two the second is the first backwards, so that a drift over both hits all arms
-    the same; which order two start with is drawn from ``seed``.
+    Counterbalanced: every second order reverses the one before, so that a drift over both affects all arms
+    alike; ``seed`` draws the first of each two.
     """
     draw = random.Random(seed)
     while True:
@@ -231,13 +231,13 @@ def orders(members: Sequence[T], *, seed: int | str, fixed: bool = False) -> Ite
 
 
 class SearchSteps(Protocol):
-    """What one search needs done, on the arm of its block."""
+    """What one search needs, on the arm of its block."""
 
     async def connect(self) -> None:
         """Open the connection to the node."""
 
     async def prepare(self) -> None:
-        """Bring about what the request begins with, where it is one that changes that."""
+        """Set the state that the request starts from, if it changes it."""
 
     def make_cold(self) -> Drop:
         """Clear Elasticsearch's caches, evict the index, wait until the volume's buckets are full, verify.
@@ -249,23 +249,23 @@ class SearchSteps(Protocol):
         """Put the drop into the session's events."""
 
     async def request(self) -> dict[str, Any]:
-        """The search itself, with the volume's counters before and after it; gives Rally's result."""
+        """Record the drop as an event."""
 
 
 async def search(request: Request, cache: CachePlan, steps: SearchSteps) -> dict[str, Any]:
-    """One search and all that precedes it; adds ``iteration`` to its result, and ``resident_before`` if cold.
+    """One search and its preparation; the result also has ``iteration``, and ``resident_before`` if cold.
 
-    Raises MeasurementError when the index does not get cold; then nothing is requested.
+    Raises MeasurementError, without sending the request, if the index does not get cold.
     """
     fields: dict[str, Any] = {"iteration": request.number}
     if request.number == 1:
-        await steps.connect()  # so that no sample pays for the handshake
+        await steps.connect()  # so that no sample includes the handshake
     await steps.prepare()
     if cache.mode == "cold" and request.block.phase is Phase.MEASURE:
         every = cache.drop_every
         fields["iteration"] = (request.number - 1) % every + 1 if every else request.number
         if fields["iteration"] == 1:
-            # in a thread: it may wait for a second, and other clients go on meanwhile
+            # in a thread: it may take a second, and other clients must continue
             drop = await asyncio.to_thread(steps.make_cold)
             steps.record(drop)
             fields["resident_before"] = drop.after

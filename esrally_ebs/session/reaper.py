@@ -1,4 +1,4 @@
-"""A process of its own that takes a session down when the processes that should do so die first.
+"""A process that takes a session down if the processes responsible for it die first.
 
 It watches race control and Rally's main process: each can be killed without the other noticing. Meanwhile it
 forces what they record to the disk, so that a power cut takes no more than a kill does.
@@ -28,19 +28,19 @@ from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import ENDING, STAYS
 from esrally_ebs.store.files import sync_folder
 
-TAKE_DOWN = signal.SIGUSR1  # has the keeper do so, which has to end first what it is about
+TAKE_DOWN = signal.SIGUSR1  # tells the keeper to take down, once it has ended what it is doing
 _PATIENCE_S = 20.0
 _AWS_S = 900.0  # to detach and delete what was made there: an EFS file system alone takes minutes
 _KEEPER_S = 10.0
 _STARTS_S = 60.0  # on a starved machine
-_SYNC_EVERY_S = 1.0  # the writers take up to 2 s more; 5 s may be lost, on a starved machine, too
+_SYNC_EVERY_S = 1.0  # plus up to 2 s in the writers; 5 s may be lost, even on a starved machine
 
 
 def start(session: str, folder: Path, pids: Sequence[int], uid: int = 0) -> Callable[[], None]:
-    """Start the reaper, which watches the caller of this, too; it ends once the session has been taken down.
+    """Start the reaper; it also watches the calling process, and ends once the session has been taken down.
 
-    ``uid`` is the user whose the other processes and the session's record are. Returns what waits until it
-    watches, to be called before anything is recorded that a power cut must not take; raises SetupError.
+    ``uid``: the user who owns the other processes and the record. Returns a function that waits until the
+    reaper is watching; call it before recording anything that must survive a power cut. Raises SetupError.
     """
     words = [session, str(folder), str(uid), *map(_word, (os.getpid(), *pids))]
     ready, written = os.pipe()
@@ -70,7 +70,7 @@ def _word(pid: int) -> str:
 
 
 def watch(processes: Sequence[Process], meanwhile: Callable[[], object]) -> Process:
-    """Wait until one of the processes ends, calling ``meanwhile`` every second; returns it."""
+    """Wait until one of the processes ends, calling ``meanwhile`` every second; returns that process."""
     poll = select.poll()
     of_fd = {}
     for process in processes:
@@ -78,7 +78,7 @@ def watch(processes: Sequence[Process], meanwhile: Callable[[], object]) -> Proc
             fd = os.pidfd_open(process.pid)
         except ProcessLookupError:
             return process
-        if not process.alive:  # it had ended, and another has its pid
+        if not process.alive:  # it had ended before, and its pid was reused
             return process
         of_fd[fd] = process
         poll.register(fd, select.POLLIN)
@@ -88,9 +88,9 @@ def watch(processes: Sequence[Process], meanwhile: Callable[[], object]) -> Proc
 
 
 def actor_session(control: int, command: int) -> int | None:
-    """The kernel's id of the session that Rally's actors form; None when a Rally daemon started them.
+    """Kernel session id shared by Rally's actors; None if a Rally daemon started them.
 
-    They left the command's process tree, but not one another's session.
+    The actors leave the command's process tree, but share one session.
     """
     try:
         admin = psutil.Process(psutil.Process(control).ppid())
@@ -108,9 +108,9 @@ def reap(
     keeper: Process | None = None,
     user: Caller | None = None,
 ) -> None:
-    """End what Rally left running, take the session down, and say why: in the record and to the user.
+    """End what Rally left running, take the session down, and say why, in the record and to the user.
 
-    Where a user called by sudo, what touches processes and the record is done as that user.
+    If the user called by sudo, processes and the record are handled as that user.
     """
     name = "race control" if len(processes) > 1 and died == processes[0] else "the session's main process"
     if died not in processes:
@@ -136,13 +136,13 @@ def _end(died: Process, processes: Sequence[Process], actors: int | None, text: 
 
 
 def _wait_for_keeper(keeper: Process, directory: Path) -> None:
-    """Have the keeper take the session down: volumes and nodes may be on their way up in it."""
+    """Have the keeper take the session down: it may be about to start volumes or nodes."""
     keeper.signal(TAKE_DOWN)
     SYSTEM_CLOCK.wait_until(lambda: not (directory.exists() and keeper.alive), limit_s=_KEEPER_S)
 
 
 def _record(session: str, folder: Path, text: str, problems: Sequence[str]) -> None:
-    if not folder.is_dir():  # on a data host: the record is the coordinator's
+    if not folder.is_dir():  # on a data host: the coordinator has the record
         return
     remove_unfinished(session, folder.parent.parent)
     record = SessionFolder(folder)
@@ -162,17 +162,17 @@ def main(argv: Sequence[str]) -> None:
     actors = actor_session(*(process.pid for process in processes)) if len(processes) > 1 else None
     user = Caller.of(uid) if uid else None
     sync = partial(sync_folder, folder, {}, of=uid or None)
-    with contextlib.suppress(BrokenPipeError):  # who waits for it may have died already
+    with contextlib.suppress(BrokenPipeError):  # the waiting process may be dead already
         os.write(sys.stdout.fileno(), b".")
     keeper = None if starter in processes else starter
     died = watch([*processes, *([keeper] if keeper else [])], sync)
-    # An orderly end removes the run directory, though perhaps some moments after the first process went.
+    # An orderly end removes the run directory, perhaps some moments after the first process has ended.
     directory = run_dir() / session
     began, longest_s = time.monotonic(), ends_within_s(directory)
     while directory.exists() and time.monotonic() - began < _patience_s(directory, processes, longest_s):
         time.sleep(0.2)
     if (directory / STAYS).exists():
-        take_down(session)  # once more: what held it may have gone; its record says what stays
+        take_down(session)  # once more: what blocked it may be gone; the record says what stays
     elif directory.exists():
         reap(session, folder, died, processes, actors, keeper, user)
     sync()

@@ -1,4 +1,4 @@
-"""What of a session needs root, one method each; what calls it is root, or asks the keeper (``keeper.py``).
+"""The steps of a session that need root, one method each; callers are root or ask the keeper (``keeper.py``).
 
 Requests name volumes and nodes by their arms, not by path or process. Two exceptions: the session's record
 and the processes whose end ends the session, which must be the caller's; and folders of an index.
@@ -41,16 +41,16 @@ from esrally_ebs.volumes.emulated import control
 StartReaper = Callable[[str, Path, Sequence[int], int], Callable[[], None] | None]
 _OPEN_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_S = 0.2
-MAX_LENT = 512  # mounts: one for each index of each arm where a node serves all of them
-_LENT = "lent_"  # begins what stands in place of an arm's name, which has no underscore
+MAX_LENT = 512  # mounts: one per index of each arm if one node serves them all
+_LENT = "lent_"  # prefix of names of lent directories; arms' names have no underscore
 _SNAPSHOTS = "snapshots_of_arms"
-_IndexFolder = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]  # its uuid
-_Watched = Annotated[tuple[int, ...], Field(max_length=8)]  # the reaper holds a descriptor of each
-_OWN_FOLDERS = ("elasticsearch", "fio")  # on an arm: what the caller's processes fill
+_IndexFolder = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]  # an index's uuid
+_Watched = Annotated[tuple[int, ...], Field(max_length=8)]  # the reaper holds a descriptor for each
+_OWN_FOLDERS = ("elasticsearch", "fio")  # on an arm's volume: filled by the caller's processes
 
 
 class RootSteps:
-    """A session's steps that need root, for root itself, or for the ``caller`` who has it by sudo."""
+    """A session's steps that need root, for root itself or for a ``caller`` by sudo."""
 
     def __init__(self, caller: Caller | None = None, *, start_reaper: StartReaper = reaper.start) -> None:
         self.caller = caller
@@ -60,14 +60,14 @@ class RootSteps:
         self._lent: dict[str, Volume] = {}
         self._nodes: dict[str, Node] = {}
         self._readers: dict[str, list[StatisticsReader]] = {}
-        self._starting = 0  # threads that start nodes
+        self._starting = 0  # threads that are starting nodes
         self._start_reaper = start_reaper
         self._wait_for_reaper: Callable[[], None] | None = None
-        self._lock = threading.RLock()  # of what changes which session, volumes and nodes there are
+        self._lock = threading.RLock()  # guards the session, its volumes and its nodes
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of a session stands, whoever took it down."""
+        """Whether nothing of the session is left, whoever took it down."""
         return not (self._session and running.is_ours(self._session))
 
     def ends_within_s(self) -> float:
@@ -75,15 +75,15 @@ class RootSteps:
         return 0.0 if self.is_over or (self._run / STAYS).exists() else reaper.ends_within_s(self._run)
 
     def image(self) -> str:
-        """The image that nodes run; SetupError when there is none on this machine."""
+        """The image that nodes run. Raises SetupError if this machine has none."""
         return nodes.choose_image(os.environ)
 
     def begin(self, session: str, folder: Path, watched: _Watched) -> None:
-        """Own a session, and have it taken down when one of the watched processes, or this one, dies.
+        """Own a session, and have it taken down when this process or one of ``watched`` dies.
 
         ``folder`` is its record.
         """
-        session_name(session)  # no other's, and no volumes that the user attached by hand
+        session_name(session)  # rejects other sessions' names and those of volumes attached by hand
         with self._lock:
             if not self.is_over:
                 raise SetupError(f"session {self._session}: runs still; begin {session} after its end")
@@ -95,7 +95,7 @@ class RootSteps:
                 self._wait_for_reaper = self._start_reaper(session, folder, watched, self._caller_uid or 0)
                 if self.caller is not None:
                     for path in (run.parent, run):
-                        path.chmod(0o711)  # to be passed through, by names that one knows
+                        path.chmod(0o711)  # others may pass through it if they know the name, but not list it
                     self._give(run / OF_CALLER)
             except BaseException:
                 self.take_down()
@@ -119,31 +119,31 @@ class RootSteps:
             return tuple(self._volumes[spec.name] for spec in specs)
 
     def lend(self, data: int, *, read_only: bool = False) -> str:
-        """Bind a directory of the caller's, given as a descriptor, for a node; the name that it goes by.
+        """Bind a directory of the caller's, given as a descriptor, for a node; returns the name to use.
 
-        One that is ``read_only`` may be another's that all may read.
+        If ``read_only``, it may be another user's that all may read.
         """
         with self._lock:
             assert self.caller is not None, "root starts a node on the directory itself"
             return self._bind(data, self.caller.uid, read_only=read_only).spec.name
 
     def give_back(self) -> None:
-        """End what all of ``lend`` began."""
+        """Undo all calls of ``lend``."""
         with self._lock:
             for name in tuple(self._lent):
                 volumes.detach(self._run / name)
                 del self._lent[name]
 
     def calibrate(self) -> dict[str, dict[int, float]]:
-        """Measure what I/Os of emulated arms cost where the data now are; see ``calibrate_on_data``."""
+        """Measure the cost of I/Os on emulated arms where their data now are; see ``calibrate_on_data``."""
         return volumes.calibrate_on_data(self._volumes.values())
 
     def start_nodes(
         self, on: tuple[str, ...], settings: nodes.NodeSettings, *, repository: str = ""
     ) -> tuple[Node, ...]:
-        """Start a node on each volume of an arm, or on each that was lent, as one cluster.
+        """Start one cluster, with a node on each of these volumes of an arm or lent directories.
 
-        ``repository`` names the lent directory of snapshots that they see.
+        ``repository`` names the lent directory for snapshots, which all nodes see.
         """
         chosen = [self._of(self._volumes | self._lent, name) for name in on]
         if not chosen:
@@ -164,7 +164,7 @@ class RootSteps:
         return started
 
     def attach_neutral(self) -> Path:
-        """Have a directory on no arm's volume; what is put there becomes the data of one node of all arms."""
+        """Make a directory on no arm's volume, for the data of one node of all arms; returns its path."""
         with self._lock:
             neutral = self._attach_directory(ALL_ARMS)
             self._let_in(neutral)
@@ -173,7 +173,7 @@ class RootSteps:
     def start_shared(
         self, copies: Mapping[str, Mapping[_IndexFolder, _IndexFolder]], settings: nodes.NodeSettings
     ) -> tuple[Node, ...]:
-        """Start one node for all arms on the neutral directory; gives it once for each, as the arm has it.
+        """Start one node for all arms on the neutral directory; returns it once per arm, named as the arm's.
 
         ``copies`` are, by arm, its indices' folders on the volume -> in the node's data directory.
         """
@@ -185,7 +185,7 @@ class RootSteps:
             for name, volume in chosen.items():
                 nodes.prepare_data_dir(volume, self._caller_uid)
                 for folder, copy in copies[name].items():
-                    # bound, so that the engine looks no name up that the caller may exchange
+                    # by a bind mount, so that the engine looks up no name that the caller could exchange
                     with opened_below(volume.mount, "elasticsearch", "indices", folder) as data:
                         elsewhere[f"indices/{copy}"] = self._bind(data, NODE_USER).mount / "elasticsearch"
         with self._counted():
@@ -210,14 +210,14 @@ class RootSteps:
             self._nodes.pop(name, None)
 
     def restart_nodes(self) -> None:
-        """Start all nodes anew, and write down what they then are for the session's other processes."""
+        """Restart all nodes, and write the new ones down for the session's other processes."""
         assert self._context is not None, "no node runs before it was published"
         started = self.restarted(copied=self._context.copied)
         self._renew(started)
         empty_steady_caches(self._context.plan, started, self.evict)
 
     def restarted(self, copied: bool) -> tuple[Node, ...]:
-        """Start all nodes anew, with the same segment files if they have a copied index."""
+        """Restart all nodes; with ``copied``, require the same segment files as before."""
         before = tuple(self._nodes.values())
         with self._counted(), nodes.same_segments(before) if copied else nullcontext():
             started = nodes.restart(before)
@@ -225,7 +225,7 @@ class RootSteps:
         return started
 
     def lose_node(self, arm: str, name: str) -> None:
-        """Kill a node of an arm's cluster, start it anew without its copies of shards, write it down."""
+        """Kill a node of an arm's cluster, restart it without its copies of shards, and write it down."""
         assert self._context is not None, "no node runs before it was published"
         members = self._context.arm(arm).members
         cluster = [self._of(self._nodes, member.volume.spec.name) for member in members]
@@ -239,12 +239,12 @@ class RootSteps:
         self._context.save()
 
     def _with_nodes(self, arm: Arm) -> Arm:
-        """An arm with the nodes that it has now."""
+        """The arm with its current nodes."""
         members = (replace(one, node=self._nodes.get(one.volume.spec.name)) for one in arm.members)
         return replace(arm, members=tuple(members))
 
     def remove_nodes(self) -> None:
-        """Remove all nodes of the session at once, also those that another thread is about to start."""
+        """Remove all nodes of the session at once, including those that another thread is starting."""
         nodes.remove(self._session)
         while self._starting:
             time.sleep(_POLL_S)
@@ -255,33 +255,33 @@ class RootSteps:
         return nodes.segments(*(self._of(self._nodes, name) for name in on))
 
     def keep(self, arm: str) -> None:
-        """Keep the index on an arm, for ``bring_back``."""
+        """Keep an arm's index for ``bring_back``."""
         kept.keep(self._of(self._volumes, arm), of=self._caller_uid)
 
     def bring_back(self, arm: str) -> kept.BroughtBack:
-        """Give an arm's node the files that were kept."""
+        """Replace the files of an arm's node by the kept ones."""
         return kept.bring_back(self._of(self._nodes, arm), self._of(self._volumes, arm))
 
     def require_kept(self, arm: str, hash_: str) -> str:
-        """The hash of what was kept of an arm, which must be this one."""
+        """Hash of an arm's kept files. Raises if it is not ``hash_``."""
         return kept.require_kept(self._of(self._volumes, arm), hash_)
 
     def content_hash(self, on: tuple[str, ...]) -> str:
-        """Of the segment files on the volumes of an arm."""
+        """Hash of the segment files on an arm's volumes."""
         return hash_of(self.hashes(on))
 
     def hashes(self, on: tuple[str, ...]) -> list[dict[str, str]]:
-        """Of the segment files on each of these volumes, by path."""
+        """Hashes of the segment files on each volume, by path."""
         return [nodes.hashes(self._of(self._volumes, name).mount / "elasticsearch") for name in on]
 
     def engine_facts(self, images: tuple[str, ...]) -> dict[str, str | None]:
-        """What the engine says of itself, by ``""``, and of images."""
+        """The engine's version, under ``""``, and the images' ids."""
         return environment.engine_facts(images)
 
     def publish(self, context: Context) -> Context:
-        """Write down what the session's other processes must know; what is attached, as it is known here.
+        """Write down what the session's other processes must know, with volumes and nodes as known here.
 
-        What is measured from then on must outlast a power cut, so the reaper has begun to see to that.
+        First waits until the reaper is watching: what is measured from now on must survive a power cut.
         """
         if self._wait_for_reaper is not None:
             self._wait_for_reaper()
@@ -299,12 +299,12 @@ class RootSteps:
         return context
 
     def evict(self, arm: str) -> Eviction:
-        """Take an arm's index out of memory; its volume's buckets are full then."""
+        """Evict an arm's index from memory, and wait until its volume's buckets are full."""
         volume = self._of(self._volumes, arm)
         return evict_node(self._of(self._nodes, arm), lambda: volumes.wait_refilled(volume))
 
     def cause(self, arm: str) -> str | None:
-        """What is broken on an arm; None when all of it works, or goes with its session."""
+        """What is broken on an arm; None if nothing is, or if the session is ending."""
         assert self._context is not None, "nothing is diagnosed before it was published"
         if self._is_ending:
             return None
@@ -313,11 +313,11 @@ class RootSteps:
         return diagnosis.cause(broken, others)
 
     def gc_log(self, arm: str) -> BinaryIO:
-        """The log of collections of an arm's node, opened; OSError when it has none."""
+        """An arm's node's garbage collection log, opened. Raises OSError if there is none."""
         node = self._of(self._nodes, arm)
         descriptor = os.open(log_of(node), _OPEN_SAFELY)
         facts = os.fstat(descriptor)
-        # who is in the container might put a link to a file of root's there, which no caller is to read
+        # a process in the container could link to a file of root's there, which no caller may read
         is_others = self.caller is not None and facts.st_uid != NODE_USER
         if not stat.S_ISREG(facts.st_mode) or is_others:
             os.close(descriptor)
@@ -325,7 +325,7 @@ class RootSteps:
         return os.fdopen(descriptor, "rb")
 
     def ebs_page(self, arm: str, disk: int) -> LogPage:
-        """The EBS performance statistics of an arm's disk, counted from 0 among those that have some."""
+        """EBS performance statistics of one disk of an arm, counted from 0 among disks that have them."""
         volume = self._of(self._volumes, arm)
         with self._lock:
             if arm not in self._readers:
@@ -337,22 +337,22 @@ class RootSteps:
             return self._readers[arm][disk].read()
 
     def ending(self) -> None:
-        """Have the reaper wait: the session is about to be taken down."""
-        with suppress(OSError):  # taken down already; or a full disk, which must not keep what is attached
+        """Tell the reaper to wait, as the session is about to be taken down."""
+        with suppress(OSError):  # already taken down; or a full disk, which must not prevent the rest
             (self._run / ENDING).touch()
 
     def take_down(self) -> list[str]:
-        """Remove all of the session that was begun here; a line for each thing that stays."""
+        """Remove everything of the session that was begun here; returns a line per thing that stays."""
         if not self._session:
             return []
         self.ending()
-        if self._starting:  # for one who has gone: nothing may come up once its volume has gone
+        if self._starting:  # started for a process that is gone: no node may come up once its volume is gone
             self.remove_nodes()
         with self._lock:
             for reader in (reader for readers in self._readers.values() for reader in readers):
                 reader.close()
             problems = clean.take_down(self._session)
-            with suppress(OSError):  # gone, as all else is; or a full disk
+            with suppress(OSError):  # already gone; or a full disk
                 if problems:
                     (self._run / STAYS).touch()
             for each in (self._volumes, self._lent, self._nodes, self._readers):
@@ -367,7 +367,7 @@ class RootSteps:
         repository: Path | None = None,
         linked: Sequence[Path] = (),
     ) -> Iterator[tuple[Node, ...]]:
-        """Nodes on directories that are no arms, until the block ends; then the files are this user's."""
+        """Nodes on directories that are no arms, until the block ends; then this user owns the files."""
         try:
             started = nodes.start_cluster(
                 on, settings, session=self._session, image=self.image(), repository=repository
@@ -384,7 +384,7 @@ class RootSteps:
                     give_tree(data, os.geteuid())
 
     def _require_local(self, settings: nodes.NodeSettings) -> None:
-        """Raise SetupError for nodes that a caller would have answer beyond this machine."""
+        """Raise SetupError if a caller's nodes would listen beyond this machine."""
         if self.caller is not None and settings.also_at:
             raise SetupError(f"nodes at {settings.also_at}: load from elsewhere needs esrallyd of root's own")
         if self.caller is not None and settings.apart:
@@ -392,7 +392,7 @@ class RootSteps:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Count a thread that starts nodes, for as long as it does."""
+        """Count this thread as starting nodes during the block."""
         with self._lock:
             self._require_standing()
             self._starting += 1
@@ -413,23 +413,23 @@ class RootSteps:
         return running.folder_of(self._session)
 
     def take(self, context: Context) -> None:
-        """Be of a session that runs, in another process of it."""
+        """Join a running session, in another process of it."""
         self._session, self._context = context.session, context
         self._volumes = {volume.spec.name: volume for arm in context.arms for volume in arm.volumes}
         self._nodes = {node.arm: node for arm in context.arms for node in arm.nodes}
 
     @property
     def _is_ending(self) -> bool:
-        """Whether the session is to be taken down, by whomever."""
+        """Whether the session is to be taken down, by any process."""
         return (self._run / ENDING).exists() or self.is_over
 
     def _require_standing(self) -> None:
-        """Raise SetupError once the session is to be taken down: nothing may come up then."""
+        """Raise SetupError once the session is to be taken down: nothing may start then."""
         if self._is_ending:
             raise SetupError(f"session {self._session}: has ended; start again")
 
     def _bind(self, data: int, owner: int, *, read_only: bool = False) -> Volume:
-        """Bind the directory of a descriptor, which is that user's, below the session's."""
+        """Bind a descriptor's directory, owned by ``owner``, below the session's run directory."""
         if len(self._lent) == MAX_LENT:
             raise SetupError(
                 f"{MAX_LENT} directories are lent; give them back, take fewer indices, or set "
@@ -440,7 +440,7 @@ class RootSteps:
         return self._lent[name]
 
     def _as_it_is(self, claimed: Volume) -> Member:
-        """A volume as it was found to be, but where it is, and the node on it, as they were made here."""
+        """The volume as described by ``claimed``, but with the mount, sockets, device and node known here."""
         volume = self._of(self._volumes, claimed.spec.name)
         made = replace(claimed, mount=volume.mount, control=volume.control, device=volume.device)
         return Member(volume=made, node=self._nodes.get(claimed.spec.name))
@@ -461,9 +461,9 @@ class RootSteps:
             raise SetupError(f"process {pid}: is another user's; name one of your own")
 
     def _safe(self, spec: VolumeSpec) -> VolumeSpec:
-        """The spec with its mount as it is, no part of which anyone but root could exchange.
+        """The spec with its mount resolved, if nobody but root can exchange any part of the path.
 
-        A plain directory must be one that the caller could fill without root; a mount was meant for volumes.
+        A plain directory must also be writable for the caller; a mount was meant for volumes.
         """
         if self.caller is None or spec.mount is None:
             return spec
@@ -480,7 +480,7 @@ class RootSteps:
         return replace(spec, mount=mount)
 
     def _snapshots(self) -> Path:
-        """A directory on no arm's volume, which the clusters of all arms see: this user's disk has room."""
+        """A directory on no arm's volume that all arms' clusters see, on this user's disk, which has room."""
         with self._lock:
             if _SNAPSHOTS not in self._volumes:
                 home().mkdir(parents=True, exist_ok=True)
@@ -494,7 +494,7 @@ class RootSteps:
         return self._volumes[name]
 
     def _let_in(self, volume: Volume) -> None:
-        """Let the caller's processes fill an arm, and ask and set its limiters."""
+        """Let the caller's processes write to an arm, and read and set its limiters."""
         if self.caller is None:
             return
         place = volume.control
@@ -522,7 +522,7 @@ class RootSteps:
 
 
 def empty_steady_caches(plan: Plan, started: Iterable[Node], evict: Callable[[str], object]) -> None:
-    """Have steady caches filled by these nodes alone: their limits count nothing that others left there."""
+    """Evict the files of started nodes for steady caches: memory limits do not count pages left by others."""
     if plan.cache.mode == "steady":
         for node in started:
             evict(node.arm)

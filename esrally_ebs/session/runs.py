@@ -1,4 +1,4 @@
-"""Plans that are run: by ``esrally race``, without a race as a session of fio alone, or in virtual time.
+"""Runs plans: by ``esrally race``, without a race as a session of fio alone, or in virtual time.
 
 The last needs no root, engine or device: only the volume models, and the store where a session is recorded.
 """
@@ -43,8 +43,8 @@ from esrally_ebs.volumes.virtual import (
     simulated_volumes,
 )
 
-_CANCELLED = 130  # what a race says of Ctrl-C, as a shell does
-_GOING_S, _LOOK_S = 10.0, 0.2  # for the last processes of the race before
+_CANCELLED = 130  # exit code of a cancelled race, as in shells
+_GOING_S, _LOOK_S = 10.0, 0.2  # for the last race's processes to end
 
 
 def run_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], None]) -> int:
@@ -72,9 +72,9 @@ def run_knee(
     *,
     complain: Callable[[str], None],
 ) -> int:
-    """Race a plan in search of the rate that keeps ``latency``, these tasks of it or all; the exit code.
+    """Race a plan in search of the rate that keeps ``latency``, with these tasks or all; its exit code.
 
-    Caches of a plan that has them cold are steady, unless ``overrides`` have a mode.
+    A plan with cold caches gets steady ones, unless ``overrides`` set a mode.
     """
     parse_bound(latency, "--latency")
     if "" in tasks:  # Rally would take all of them
@@ -92,10 +92,10 @@ def run_knee(
 def run_sessions(
     name: str, overrides: Mapping[str, Any], count: int, *, complain: Callable[[str], None]
 ) -> tuple[list[str], int]:
-    """Race a plan ``count`` times, each with a seed of its own; ids of complete sessions and an exit code.
+    """Race a plan ``count`` times, each with its own seed; returns ids of complete sessions and an exit code.
 
-    The code is that of the first session that failed, else 0. The others go on, but not after Ctrl-C, nor
-    when the very first one fails: what keeps that one from its end would keep them, too.
+    The code is that of the first session that failed, else 0. Later sessions still run, except after Ctrl-C
+    or if the very first fails: its cause would fail them, too.
     """
     path = plan_path(name)
     plan = load_plan(path, overrides)
@@ -125,7 +125,7 @@ def _race(
     assert plan.race is not None
     tracks = {folder.parent.name: folder.parent for folder in resource("tracks").glob("*/track.json")}
     track = tracks.get(plan.race.track)
-    if track is None:  # also where a path leads to one: whoever hands over a plan must not say what is run
+    if track is None:  # also for a path to a track: a plan of somebody else's must not decide what is run
         raise PlanError(
             f"{path}: race.track: there is no {resource('tracks') / plan.race.track}; name a track that is"
             f" in {resource('tracks')}{near(plan.race.track, tracks)}"
@@ -147,16 +147,16 @@ def _race(
 def call_rally(
     flags: Sequence[str], name: str, env: Mapping[str, str] | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> int:
-    """``esrally race`` with these flags and variables, once a race before it has gone; its exit code."""
-    # Rally refuses to race while a python process has "esrally" in its command line, and we would be one.
+    """Run ``esrally race`` with these flags and variables after any earlier race has ended; its exit code."""
+    # Rally refuses to race while a python process has "esrally" in its command line, as this one has.
     be_called(f"ebs-run {name}")
-    # Rally also refuses to race beside another Rally
+    # Rally also refuses to race beside another Rally.
     clock.wait_until(lambda: not running_races(), limit_s=_GOING_S, poll_s=_LOOK_S)
     return run_in_terminal([str(_rally()), "race", *flags], env)
 
 
 def _rally() -> Path:
-    """Rally's command, where pip put it: into this environment, /usr/local, or the user's own."""
+    """Path of Rally's command, where pip puts it: this environment, /usr/local, or the user's own."""
     own = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(site.getuserbase(), "bin"))
     commands = [folder / "esrally" for folder in own]
     return next((command for command in commands if command.exists()), commands[0])
@@ -169,9 +169,9 @@ def measure_plan(
     prepare: Prepare | None = None,
     beside: Callable[[Context], AbstractContextManager[object]] = nullcontext,
 ) -> tuple[Path, str]:
-    """A session of fio alone; its folder, and its report as text.
+    """Run a session of fio alone; returns its folder and its report as text.
 
-    ``prepare`` is called right before each job; ``beside`` runs from the first job to the last.
+    Calls ``prepare`` right before each job; ``beside`` runs from the first job to the last.
     """
     steps = MachineSteps(str(uuid.uuid4()), plan, say=say)
     live = LiveSession(steps)
@@ -197,7 +197,7 @@ def measure_plan(
 
 
 def _migrate(context: Context, plan: Plan, wanted: ModifyPlan, say: Callable[[str], None]) -> str:
-    """Change an arm in place, measuring on the way; the latencies by phase as text."""
+    """Change an arm in place and measure meanwhile; returns the latencies by phase as text."""
     arm, folder = context.arm(wanted.arm), SessionFolder(context.folder)
 
     def measure(round_: int) -> None:
@@ -241,7 +241,7 @@ def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str
             environment={"esrally_ebs": esrally_ebs.__version__, "python": platform.python_version()},
         )
         _record(folder, plan, volumes, say)
-        text, _ = conclude(folder)  # arms of one model each: there is no machine that could differ
+        text, _ = conclude(folder)  # nothing forbids comparing models: no machine differs
     say(f"every job's JSON, as fio writes it: {folder.path / 'baseline'}")
     return text
 
@@ -264,7 +264,7 @@ def _record(
 def _record_jobs(
     folder: SessionFolder, together: Sequence[BaselineJob], volume: SimulatedVolume, round_: int
 ) -> None:
-    """Jobs that begin together, on a volume whose buckets are full."""
+    """Record jobs that begin together, on a volume with full buckets."""
     refill_s = volume.refill()
     volume.rest(max(job.rest for job in together))
     begun_s = volume.clock_s

@@ -1,4 +1,4 @@
-"""The steps of a session on this machine; their order stands in ``protocol.py``.
+"""The steps of a session on this machine; ``protocol.py`` has their order.
 
 Each records itself in the session folder and leaves to its caller what is to be taken down when it fails.
 """
@@ -48,7 +48,7 @@ from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import control
 from esrally_ebs.volumes.emulated.trace import take_trace
 
-_MAX_STARTS = 20  # of a cluster; with three nodes, each has a chance of one in three
+_MAX_STARTS = 20  # of a cluster, to find like routing; with three nodes, one start in three has it
 _ROOMY = 2.0  # an index this many times a node's page cache cannot hide the volume for long
 
 _STAGES = (
@@ -60,28 +60,28 @@ _STAGES = (
     "start nodes",
 )
 _STAGES_OF_INDEXING = ("attach volumes", "look at arms", "prepare corpus", "start nodes")
-_CLOCK_MOVES_S = 2.0  # by hand or by a time server; telemetry is of whole seconds
+_CLOCK_MOVES_S = 2.0  # moves by hand or by a time server; telemetry has whole seconds
 
 
 def objects_of(snapshot: Path) -> s3.Objects | None:
-    """The repository of a snapshot in S3; None of one in files."""
+    """The S3 repository of a snapshot; None if the repository is in files."""
     return s3.Objects.of(snapshot.parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceNodes:
-    """What the race needs of the nodes."""
+    """What the race requires of the nodes."""
 
     settings: nodes.NodeSettings
-    source: dataset.Source | None  # of the dataset that is copied to every arm; None: each indexes by itself
-    prepare_corpus: Callable[[], object]  # has ready what each arm indexes
+    source: dataset.Source | None  # of the dataset copied to every arm; None: each arm indexes by itself
+    prepare_corpus: Callable[[], object]  # prepares what each arm indexes
     has_writes: bool = False  # documents are added beside searches: arms are brought back before each block
-    also_at: str = ""  # an address that hosts reach the arms' nodes at that make the load
+    also_at: str = ""  # address at which load-generating hosts reach the arms' nodes
     loads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by task: clients, rate, schedule
 
 
 class MachineSteps:
-    """The steps for real, in the order of ``protocol.LiveSession``."""
+    """The steps on a real machine, in the order of ``protocol.LiveSession``."""
 
     def __init__(
         self,
@@ -94,14 +94,14 @@ class MachineSteps:
         start_reaper: StartReaper = reaper.start,
         patience_s: float = cloudwatch.PATIENCE_S,
     ) -> None:
-        """Nothing is begun yet. Raises PlanError for what is no name of a session.
+        """Begin nothing yet. Raises PlanError for an invalid session name.
 
-        ``main_pid`` is the process whose end is the session's, besides this one; ``patience_s`` how long
-        CloudWatch may take: the session is complete without its answer.
+        ``main_pid``: another process whose end also ends the session. ``patience_s``: how long to wait for
+        CloudWatch; the session is complete without its answer.
         """
         self.session = session_name(session)
         self.with_nodes = race is not None  # else fio alone
-        self.folder: SessionFolder | None = None  # the record, once there is one
+        self.folder: SessionFolder | None = None  # the record, once it exists
         self._plan = plan
         self._race = race
         self._say = say
@@ -114,12 +114,12 @@ class MachineSteps:
         self._attached: tuple[Arm, ...] = ()
         self._begun = False  # whether anything on this machine is ours to take down
         self._aws: dict[str, Any] = {}  # what AWS says of the arms
-        self._copied = False  # an index to all arms, which nothing writes to
-        self._kept: dict[str, tuple[str, str]] = {}  # volume, and the hash of what it is brought back to
+        self._copied = False  # whether all arms have a copied index that nothing writes to
+        self._kept: dict[str, tuple[str, str]] = {}  # volume, and hash of what it is brought back to
         self._traced: dict[str, Path] = {}  # control sockets by arm
 
     def check_plan(self) -> None:
-        """Refuse a plan that cannot be carried out; nothing is recorded of it."""
+        """Refuse a plan that cannot be carried out, before anything is recorded."""
         if self._race is not None and self._race.has_writes:
             self._plan.require_local("adding documents beside searches")
         preflight.check_plan(self._plan)
@@ -140,7 +140,7 @@ class MachineSteps:
             self._race.source.require(self._image)
 
     def begin(self) -> None:
-        """Own what comes from here on, and have it taken down if this process is killed."""
+        """Own what is begun from here on, and have it taken down if this process is killed."""
         self._root.begin(self.session, self._folder.path, self._watched)
         self._begun = True
 
@@ -163,13 +163,13 @@ class MachineSteps:
                 )
                 for spec in specs
             )
-        # at once: from here on every output must say what they are
+        # at once, since every output from here on must state the volumes' kind
         self._folder.update(arms=[arm.recorded for arm in arms])
         self._attached = arms
         return arms
 
     def explain(self, error: BaseException) -> BaseException:
-        """Of an arm that lost its volume, that, and not what came of it."""
+        """The cause, if an arm has lost its volume, instead of an error that follows from it."""
         if self.hosts is not None or not isinstance(error, Exception):
             return error
         attached = (volume for arm in self._attached for volume in arm.volumes)
@@ -187,9 +187,9 @@ class MachineSteps:
         return guarded.arms
 
     def copy(self, arms: tuple[Arm, ...]) -> dataset.Dataset | None:
-        """Build the index, copy it to every arm; None where each arm indexes by itself.
+        """Build the index and copy it to every arm; None if each arm indexes by itself.
 
-        Raises PlanError for one without documents, unless some are added beside searches.
+        Raises PlanError for an index without documents, unless some are added beside searches.
         """
         race = self._needs
         if race.source is None:
@@ -244,7 +244,7 @@ class MachineSteps:
         else:
             self._copied = not self._needs.has_writes
             self._folder.update(dataset=index.record())
-            if self._plan.node.count > 1:  # before each arm indexes by itself, nothing lies anywhere
+            if self._plan.node.count > 1:  # a cluster that is to index by itself has no shards to compare yet
                 arms = self._route_equally(arms)
             for arm in arms:
                 self._check_segments(arm, index)
@@ -255,12 +255,12 @@ class MachineSteps:
         return arms
 
     def _start(self, arm: Arm) -> Arm:
-        """A node on each of an arm's volumes; they are one cluster."""
+        """A node on each of an arm's volumes, as one cluster."""
         started = zip(arm.volumes, self._start_nodes(arm.volumes), strict=True)
         return replace(arm, members=tuple(Member(volume=on, node=node) for on, node in started))
 
     def _start_one(self, arms: tuple[Arm, ...], index: dataset.Dataset) -> tuple[Arm, ...]:
-        """One node on a disk that is no arm's, with each arm's index on the arm's volume."""
+        """One node on a neutral disk, with each arm's index on the arm's volume."""
         names = [arm.name for arm in arms]
         made = copies.prepare(index, names, server=self, session=self.session)
         for arm in arms:
@@ -273,7 +273,7 @@ class MachineSteps:
         )
 
     def describe(self, arms: tuple[Arm, ...]) -> Context:
-        """Record what the session runs on, and write down what its other processes must know."""
+        """Record what the session runs on, and publish what its other processes must know."""
         started = [node for arm in arms for node in arm.nodes]
         engine = self._root.engine_facts(tuple({node.image for node in started}))
         hosts = {"hosts": self.hosts.facts} if self.hosts else {}
@@ -298,15 +298,15 @@ class MachineSteps:
         return context
 
     def verify(self) -> None:
-        """Refuse what was measured on arms that were not brought back to the same bytes."""
+        """Refuse measurements on arms that were not brought back to the same bytes."""
         for arm, (volume, hash_) in self._kept.items():
             actual = self._root.require_kept(volume, hash_)
             text = "still the same segment files as the dataset"
             self._folder.add_check(Check(name=f"brought back: {arm}", ok=True, value=actual[:16], text=text))
 
     def take_down(self) -> list[str]:
-        """Remove all that was begun, and nothing else; a line for each thing that stays."""
-        if not self._begun:  # the id may be another session's
+        """Remove everything that was begun here; returns a line per thing that stays."""
+        if not self._begun:  # the session id may be in use by another session
             return []
         self._root.ending()
         self.say("take down")
@@ -317,7 +317,7 @@ class MachineSteps:
         return problems
 
     def _save_traces(self) -> list[str]:
-        """Keep the I/Os of traced arms; a line for each thing that went wrong."""
+        """Keep the I/Os of traced arms; returns a line per failure."""
         problems = []
         while self._traced:
             arm, socket = self._traced.popitem()
@@ -334,11 +334,11 @@ class MachineSteps:
             self._say(text)
 
     def collect(self) -> None:
-        """Fetch what others have recorded meanwhile."""
+        """Fetch what others recorded during the session."""
         cloudwatch.collect_in_time(self._folder, patience_s=self._patience_s)
 
     def report(self) -> tuple[str, str]:
-        """Check, finish and report; the text, and why arms cannot be compared, if so."""
+        """Check, finish and report; returns the report as text, and why arms cannot be compared, or ""."""
         self._say("report")
         moved_s = booted_at_s() - self._booted_at_s
         if abs(moved_s) > _CLOCK_MOVES_S:
@@ -349,7 +349,7 @@ class MachineSteps:
         return conclude(self._folder)
 
     def record_fault(self, text: str, exit_code: int) -> None:
-        """What went wrong, as an event."""
+        """Record a fault as an event."""
         self._folder.note("fault", text=text, exit_code=exit_code)
 
     @property
@@ -373,11 +373,11 @@ class MachineSteps:
     def serve(
         self, on: Sequence[Volume], repository: Path | None = None, linked: Sequence[Path] = ()
     ) -> AbstractContextManager[Sequence[Node]]:
-        """Nodes on directories that are no arms, for a while."""
+        """Nodes on directories that are no arms, during the block."""
         return self._root.serve(on, self._needs.settings, repository, linked)
 
     def segments(self, cluster: Sequence[Node]) -> Sequence[nodes.Segment]:
-        """Those of such nodes."""
+        """Segments of such nodes."""
         return self._root.segments(tuple(node.arm for node in cluster))
 
     def _start_nodes(self, on: Sequence[Volume]) -> tuple[Node, ...]:
@@ -385,11 +385,11 @@ class MachineSteps:
 
     @property
     def _settings(self) -> nodes.NodeSettings:
-        """Of the arms' nodes."""
+        """Settings of the arms' nodes."""
         return replace(self._needs.settings, also_at=self._needs.also_at)
 
     def _check_segments(self, arm: Arm, index: dataset.Dataset) -> None:
-        """Every arm must serve the very segments that were built; stored before the first query."""
+        """Require every arm to have exactly the segments that were built; recorded before the first query."""
         actual = self._root.content_hash(tuple(volume.spec.name for volume in arm.volumes))
         same = actual == index.hash
         text = "the same segment files as the dataset" if same else f"dataset has {index.hash[:16]}"
@@ -401,7 +401,7 @@ class MachineSteps:
             )
 
     def _route_equally(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-        """Require each copy of a shard on the same node of every arm; have searches ask the same copies."""
+        """Require each shard copy on the same node number of every arm; make searches use the same copies."""
         first, *others = arms
         preference = identity.PREFERENCES[0]
         where = identity.settled(first.nodes)
@@ -415,7 +415,7 @@ class MachineSteps:
     def _routed(
         self, arm: Arm, first: str, where: Sequence[identity.Shard], searched: Sequence[identity.Shard]
     ) -> Arm:
-        """The arm with a preference that has these copies asked; its nodes are started until there is one."""
+        """The arm with a preference that selects these copies; restarts its nodes until one does."""
         for _ in range(_MAX_STARTS):
             wrong = identity.difference(first, where, arm.name, identity.settled_as(arm.nodes, where))
             if wrong:
@@ -449,7 +449,7 @@ class MachineSteps:
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
-        """Say what begins and what is left; record how long it took, also when it fails."""
+        """Announce a stage and how many are left; record its duration, even if it fails."""
         number = self._stages.index(name) + 1
         self._say(f"{name}: step {number} of {len(self._stages)} before the first measurement")
         started = time.monotonic()
@@ -460,12 +460,12 @@ class MachineSteps:
 
 
 def conclude(folder: SessionFolder) -> tuple[str, str]:
-    """Check, finish and report; returns the report as text, and why arms cannot be compared, if so."""
+    """Check, finish and report; returns the report as text, and why arms cannot be compared, or ""."""
     folder.compact()
     recorded = load_session(folder.path)
     for name, seconds in spans(recorded.samples):
         folder.note("stage", name=name, seconds=seconds)
-    # events that hit one arm of a round only, for readers of the session who lack this package
+    # events that hit only one arm of a round, for readers of the session without this package
     for (arm, task, round_), causes in marked_blocks(recorded).items():
         folder.note("marked", arm=arm, task=task, round=round_, causes=causes)
     checks = check_comparable(recorded)
@@ -481,9 +481,9 @@ def conclude(folder: SessionFolder) -> tuple[str, str]:
 
 
 def spans(samples: pa.Table) -> list[tuple[str, float]]:
-    """Seconds from first to last request of indexing, warm-up and rounds, as far as they took place.
+    """Seconds spent in indexing, warm-up and rounds, from first to last request; only those that occurred.
 
-    Each time that they did: nodes that are started anew are warmed up between rounds.
+    Warm-up adds up: restarted nodes are warmed up again between rounds.
     """
     measured = pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value).to_numpy()
     in_rounds = samples["round"].to_numpy() > 0

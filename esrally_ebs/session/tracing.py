@@ -44,17 +44,17 @@ from esrally_ebs.volumes.emulated.control import read_state
 
 KIND = "trace"
 ARM = "mount"
-_ROUNDS = 10  # parts of the recording, by time, that are resampled as rounds of a race are
+_ROUNDS = 10  # parts of the recording, by time, resampled like the rounds of a race
 _END = b"end"
 _PATIENCE_S = 60.0  # for the recorder to end and remove what it made
-_LEAST_S = 1.0  # of which the use of a volume can be shown, second by second
-_MAX_CORES = 0.1  # that recording may take before it is a warning
-Logs = Callable[[], tuple[Sequence[TimedRequest], Sequence[str]]]  # read when the time is over
-_During = tuple[float, float]  # when I/Os were recorded; of another tool's trace when its first and last came
+_LEAST_S = 1.0  # shortest recording that can show use second by second
+_MAX_CORES = 0.1  # processors that recording may use before a warning
+Logs = Callable[[], tuple[Sequence[TimedRequest], Sequence[str]]]  # called when the recording is over
+_During = tuple[float, float]  # begin and end of recording; another tool's trace: first and last I/O
 
 
 def volume_at(path: Path, today: VolumeSpec) -> Volume:
-    """What ``path`` lies on: an attached arm as it is now, anything else taken to be ``today``."""
+    """The volume of ``path``: an attached arm in its current state, or else as ``today`` describes it."""
     volume = describe(today, path.resolve(), identify(path.resolve(), Roots()).kind)
     arm = next((arm for arm in attached() if arm.device and arm.device == volume.device), volume)
     state = read_state(arm.control) if arm.control else None
@@ -65,10 +65,10 @@ def volume_at(path: Path, today: VolumeSpec) -> Volume:
 
 
 class MountRecorder:
-    """A process of root's that records the I/Os of the mount that a path lies on, once it is asked to.
+    """A root process that records I/Os of the mount of a path, once asked to.
 
-    By sudo this process is the user's who called from here on: it writes the session's folder and reads logs.
-    ``pid`` is the node's process; None: all that use the mount. Raises SetupError where the machine cannot.
+    Called by sudo, this process continues as the user: it writes the session's folder and reads logs. ``pid``
+    is the node's process; None: all users of the mount. Raises SetupError if the machine cannot.
     """
 
     def __init__(self, path: Path, today: VolumeSpec, *, seconds: float, pid: int | None) -> None:
@@ -95,9 +95,9 @@ class MountRecorder:
             user.go_on_here()
 
     def record(self, *, logs: Logs | None, output: Path | None, say: Say) -> Path:
-        """Returns the session's folder; whatever happens, nothing else stays on the machine.
+        """Record; returns the session's folder. Nothing else stays on the machine, whatever happens.
 
-        ``logs`` gives requests, and what must be known of them. Raises what was raised where it is recorded.
+        ``logs`` gives requests and notes on them. Raises the recording process's error.
         """
         processor_s = time.process_time()
         with self._ended(), _folder(self._volume, self._session, output) as (folder, arm):
@@ -138,7 +138,7 @@ class MountRecorder:
         return folder.path
 
     def _end(self) -> None:
-        with suppress(OSError):  # it has ended by itself
+        with suppress(OSError):  # it has already ended
             self._pipe.send_bytes(_END)
 
     def _next(self) -> Any:  # noqa: ANN401 - I/Os, or how it ended
@@ -149,7 +149,7 @@ class MountRecorder:
 
     @contextmanager
     def _ended(self) -> Iterator[None]:
-        """After the block that process has ended, too."""
+        """After the block, end the recording process and wait for it."""
         try:
             yield
         finally:
@@ -157,14 +157,14 @@ class MountRecorder:
             with suppress(OSError, EOFError):
                 while self._pipe.poll(_PATIENCE_S):
                     self._pipe.recv_bytes()
-            self._pipe.close()  # a recorder that is stuck ends with it
+            self._pipe.close()  # a stuck recorder ends with it
             os.waitpid(self._child, 0)
 
     def _record(self, teller: Connection, user: Caller | None) -> NoReturn:
-        """Record once told where the session's folder is, tell I/Os and the end, and exit."""
+        """Once told the session's folder, record; send I/Os and the result, then exit."""
         ended = threading.Event()
         try:
-            os.setpgid(0, 0)  # of Ctrl-C it is told
+            os.setpgid(0, 0)  # Ctrl-C must not end it: it is told to end
             if (first := teller.recv_bytes()) == _END:
                 os._exit(0)  # the session's folder could not be made
             folder = Path(os.fsdecode(first))
@@ -192,7 +192,7 @@ class MountRecorder:
 
 @contextmanager
 def _calling_when_interrupted(end: Callable[[], None]) -> Iterator[None]:
-    """Within the block the first Ctrl-C or SIGTERM calls ``end``; a second one does what it did before."""
+    """During the block, the first Ctrl-C or SIGTERM calls ``end``; a second one acts as before the block."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def as_before() -> None:
@@ -214,19 +214,19 @@ def _calling_when_interrupted(end: Callable[[], None]) -> Iterator[None]:
 
 
 def _obey(teller: Connection, ended: threading.Event) -> None:
-    """End the recording when told to; where nobody is there any more, leave the rest to the reaper."""
+    """End the recording when told to; if the other process is gone, leave cleanup to the reaper."""
     with suppress(EOFError, OSError):
         while teller.recv_bytes() == _END:
-            ended.set()  # no exception: some C code drops one that is raised in it
+            ended.set()  # an event, not an exception: some C code drops exceptions raised in it
     os._exit(1)
 
 
 def record_trace(
     ios: pa.Table, source: Path, today: VolumeSpec, *, lost: int, logs: Logs | None, output: Path | None
 ) -> Path:
-    """Keep another tool's trace, a table of ``TRACE``, as a recording; returns the session's folder.
+    """Save another tool's trace, a table of ``TRACE``, as a recording; returns the session's folder.
 
-    ``lost`` is how many events that tool says that it lost.
+    ``lost`` is that tool's own count of lost events.
     """
     volume, session = Volume(spec=today, kind=Kind.DIRECTORY, mount=source.resolve()), str(uuid.uuid4())
     with _folder(volume, session, output) as (folder, arm):
@@ -241,7 +241,7 @@ def record_trace(
 
 @contextmanager
 def _folder(volume: Volume, session: str, output: Path | None) -> Iterator[tuple[SessionFolder, str]]:
-    """A session's folder and its arm; complete when the block ends well."""
+    """A session's folder and its arm; marked complete if the block ends well."""
     plan = Plan(name=KIND, arm=(volume.spec,), cache=CachePlan(mode="warm"))
     folder = SessionFolder.create(home(), session, kind=KIND, plan=plan, path=output)
     with folder.failing_with():
@@ -263,7 +263,7 @@ def _of_missing(summary: block_trace.TraceSummary) -> Iterator[str]:
 
 
 def foreign_notes(lost: int) -> tuple[str, ...]:
-    """What must be known of another tool's trace, which says that it lost so many events."""
+    """Notes on another tool's trace, which reports that many lost events."""
     untold = (
         "A trace in which whole I/Os are missing, and whose tool does not say so, looks like any other:"
         " requests seem to compute meanwhile, so slower volumes to do, and limits to be reached less often"
@@ -279,7 +279,7 @@ def _note(
 
 
 def recorded_during_s(session: Session) -> list[float]:
-    """When a recording began and when it ended, since the epoch; nothing where its session does not say."""
+    """When a recording began and ended, in seconds since the epoch; empty if its session does not say."""
     notes = (event for event in session.events if event.kind == "trace")
     return [time_s for note in notes for time_s in note.numbers("during_s")]
 
@@ -291,7 +291,7 @@ def _same(word: str, count: int) -> pa.DictionaryArray:
 def _add_requests(
     folder: SessionFolder, session: str, arm: str, during_s: _During, logs: Logs | None
 ) -> None:
-    """The requests of query logs that came while it was recorded, as samples; also those without an I/O."""
+    """Add requests of query logs that came during the recording, as samples; also those without an I/O."""
     if logs is None:
         return
     requests, notes = logs()
