@@ -1,12 +1,12 @@
-"""Searches beside writes: a session in; searches apart by what the node did meanwhile, and the writes, out.
+"""Searches measured beside writes: requests grouped by what the node did meanwhile, and the writes' rates.
 
-Elasticsearch counts merges and refreshes, and telemetry reads that once a second. So a request is known to
-have had one beside it to the second, no finer: those said to have had none are sure. A refresh is counted
-when it ends, with what it took: it may have begun before the second that has it.
+Telemetry reads Elasticsearch's counters of merges and refreshes once a second. So whether a request had one
+beside it is known to the second, no finer; a request counted under ``NEITHER`` certainly had none. A refresh
+is counted, with its duration, when it ends: it may have begun before the second that shows it.
 
-How fast documents are added is counted while searches are measured, so without the second in which the
-buckets of an emulated volume were still full. A round has one rate on each arm; their ratios, a round each,
-are given to Student's t.
+Documents are counted while searches are measured, so without the second in which the buckets of an emulated
+volume were still full. Each round gives one rate per arm; Student's t is applied to the ratios, one per
+round.
 """
 
 import math
@@ -29,7 +29,7 @@ from esrally_ebs.analysis.summary import by_start, counted, is_time, rows_by
 from esrally_ebs.model import Phase
 from esrally_ebs.store.session import Session
 
-NEITHER, REFRESH, MERGE = "neither", "a refresh", "a merge"  # a merge comes before a refresh
+NEITHER, REFRESH, MERGE = "neither", "a refresh", "a merge"  # a merge takes precedence over a refresh
 _WHATS: Final = (NEITHER, REFRESH, MERGE)
 _NO_SPANS: Final = np.zeros((2, 0))
 _COUNTERS: Final = ("index.merging", "index.merges", "index.refreshes", "index.refresh_s")
@@ -37,7 +37,7 @@ _COUNTERS: Final = ("index.merging", "index.merges", "index.refreshes", "index.r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apart:
-    """Requests of one task on one arm that had the same beside them."""
+    """Requests of one task on one arm with the same activity beside them."""
 
     requests: int
     p50_s: float
@@ -48,27 +48,27 @@ class Apart:
 class Writes:
     """One bulk task beside one search on one arm, in all rounds."""
 
-    rates: Mapping[int, float]  # by round, documents per second while searches were measured
-    documents_per_s: float  # of all rounds
+    rates: Mapping[int, float]  # documents per second by round, while searches were measured
+    documents_per_s: float  # over all rounds
     p50_s: float  # of a bulk request, from when it was due
     p99_s: float
     failed: int
-    profile: Profile | None  # of the volume while searches were measured, as far as that was observed
+    profile: Profile | None  # the volume's profile while searches were measured; None if not observed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateComparison(Claim):
-    """How fast one bulk task adds documents on two arms."""
+    """One bulk task's rates on two arms."""
 
     task: str
-    ratio: Estimate  # of documents per second, b / a; for this task alone
+    ratio: Estimate  # documents per second, b / a; interval for this task alone
 
 
 def searches_apart(session: Session) -> Mapping[tuple[str, str], Mapping[str, Apart]]:
-    """By task and what was beside its requests, by arm. Empty for a session without writes beside searches.
+    """Requests by (task, activity beside them), then arm. Empty for sessions without writes beside searches.
 
-    Times are from when a request was due, where it kept to a schedule; so is what was beside it: one that
-    waited for a client may owe its time to a merge that was over when it was sent.
+    Where requests kept to a schedule, both their times and the activity beside them count from when they were
+    due: a request that waited for a client may owe its time to a merge that ended before it was sent.
     """
     samples = session.samples
     mask = pc.and_(counted(samples), is_time(samples["latency_s"]))
@@ -93,7 +93,7 @@ def searches_apart(session: Session) -> Mapping[tuple[str, str], Mapping[str, Ap
 
 
 def writes(session: Session) -> Mapping[tuple[str, str], Writes]:
-    """By bulk task (each beside one search) and arm, of the rounds."""
+    """Writes in rounds, by bulk task (each beside one search) and arm."""
     samples = session.samples
     beside = pc.and_(pc.equal(samples["phase"], Phase.BESIDE.value), pc.greater(samples["round"], 0))
     names = ["task", "arm", "round", "started_s", "service_time_s", "latency_s", "ops", "success"]
@@ -108,7 +108,7 @@ def writes(session: Session) -> Mapping[tuple[str, str], Writes]:
 
 
 def _spans(requests: pa.Table) -> Floats:
-    """When each begins, and when it ends: two rows."""
+    """When each request begins and ends: two rows."""
     starts = requests["started_s"].to_numpy()
     return np.stack([starts, starts + requests["service_time_s"].to_numpy()])
 
@@ -132,9 +132,9 @@ def _writes(own: pa.Table, searches: Floats, profiles: Mapping[int, Profile]) ->
 
 
 def _added(spans: Floats, ops: Floats, searches: Floats) -> tuple[float, float]:
-    """Documents of one block, and in how many seconds: those of its searches, all of it where it has none.
+    """Documents of one block and the seconds in which they were added: during its searches, else all of it.
 
-    Of a bulk request that runs into them or out of them, the part of its time within counts.
+    A bulk request that is only partly inside counts by the part of its time inside.
     """
     begins, ends = float(spans[0].min()), float(spans[1].max())
     own = searches[:, (searches[0] >= begins) & (searches[0] < ends)]
@@ -149,11 +149,11 @@ def _added(spans: Floats, ops: Floats, searches: Floats) -> tuple[float, float]:
 def compare_rates(
     written: Mapping[tuple[str, str], Writes], findings: Findings
 ) -> tuple[RateComparison, ...]:
-    """Each arm's documents per second against the first's, for every bulk task, at the session's margin.
+    """Each arm's documents per second against the first arm's, for every bulk task, at the session's margin.
 
-    Faster and slower are right together for all of them with the session's confidence; so are, separately,
-    the equivalences. Nothing is claimed with fewer than six rounds (or, of several, too few starts of nodes),
-    or where a check forbids to compare.
+    All claims of faster and slower hold together with the session's confidence; so, separately, do all claims
+    of equivalence. No claims with fewer than six rounds (or too few starts of nodes, if several) or where a
+    check forbids comparing.
     """
     pairs = []
     for task in dict.fromkeys(task for task, _ in written):
@@ -188,9 +188,9 @@ def compare_rates(
 
 
 def _log_ratios(a: Mapping[int, float], b: Mapping[int, float], findings: Findings) -> Mean:
-    """An observation per round that both arms have; per start of the nodes, where there are several.
+    """One observation per round that both arms have, or per start of the nodes if there are several.
 
-    None at all where an arm added nothing in one of them: without it, that arm would seem faster than it was.
+    Empty if an arm added nothing in any round: leaving that round out would make the arm seem faster.
     """
     rounds = sorted(a.keys() & b.keys())
     if not all(a[round_] > 0 and b[round_] > 0 for round_ in rounds):
@@ -199,13 +199,13 @@ def _log_ratios(a: Mapping[int, float], b: Mapping[int, float], findings: Findin
     return Mean(tuple(float(np.mean([math.log(b[r] / a[r]) for r in group])) for group in groups))
 
 
-# By what went on (in _WHATS): when each time that had it begins, and when it ends, in two rows.
+# Per activity (as in _WHATS), its begins and ends in two rows.
 _Spans = Sequence[Floats]
 _NEVER: Final[_Spans] = [_NO_SPANS] * len(_WHATS)
 
 
 def _seconds(telemetry: pa.Table, arm: str) -> _Spans:
-    """Of the times between two looks at a node; those of ``NEITHER`` are all of them."""
+    """Spans between two reads of a node's counters, by activity; NEITHER has all of them."""
     of_arm = pc.and_(pc.equal(telemetry["arm"], arm), pc.is_in(telemetry["metric"], pa.array(_COUNTERS)))
     by_time: dict[float, dict[str, float]] = {}
     for row in telemetry.select(["at_s", "metric", "value"]).filter(of_arm).to_pylist():
@@ -213,7 +213,7 @@ def _seconds(telemetry: pa.Table, arm: str) -> _Spans:
     whole = sorted((at_s, values) for at_s, values in by_time.items() if len(values) == len(_COUNTERS))
     spans: list[list[tuple[float, float]]] = [[] for _ in _WHATS]
     for (begins, before), (ends, now) in pairwise(whole):
-        # a counter that fell began anew, at 0
+        # a counter that fell has restarted at 0
         grown = {name: now[name] - (before[name] if now[name] >= before[name] else 0.0) for name in now}
         spans[_WHATS.index(NEITHER)].append((begins, ends))
         if grown["index.refreshes"]:
@@ -224,7 +224,7 @@ def _seconds(telemetry: pa.Table, arm: str) -> _Spans:
 
 
 def _places(spans: _Spans, starts: Floats, ends: Floats) -> npt.NDArray[np.int64]:
-    """For each request the most that went on at any time that it touches; -1 if nobody looked then."""
+    """For each request, the last of _WHATS whose spans it touches; -1 if nobody watched the node then."""
     places = np.full(len(starts), -1)
     looked = spans[_WHATS.index(NEITHER)]
     if looked.size:

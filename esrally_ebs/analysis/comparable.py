@@ -1,4 +1,4 @@
-"""What must agree between arms before a difference may be put down to the volume, as named checks."""
+"""Named checks of what must agree between arms before a difference can be attributed to the volume."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,22 +26,22 @@ from esrally_ebs.store.parts import UNREADABLE
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_bytes, format_seconds
 
-# Properties of an attached volume that change a search by themselves.
+# Settings of an attached volume that affect searches by themselves.
 VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
-REACH = "reach"  # of these checks one that a plan may accept
-# Of what is read of the upper device; the rest may be holes of a loop device's file.
+REACH = "reach"  # name of the check that a plan may accept
+# Share of bytes read from the upper device; the rest may be holes in a loop device's file.
 _LEAST_REACHED = 0.9
-# Of the median that fio has for one random read at a time; half of a disk's reads differ from it by less.
+# Share of fio's median for single random reads; half of a disk's reads differ from the median by less.
 _LEAST_OF_DIRECT = 0.5
-# Of fio's times for a request's reads, at least: the kernel counts how long a device read in milliseconds.
+# Least time of all reads, going by fio, that the kernel's read times in milliseconds can resolve.
 _RESOLVED_S = 0.01
-_PAGE_BYTES = 4096  # less for a request is what else a node does just then
-_SMALL_READ_BYTES = 16 * 1024  # such a read takes a device's latency, and next to nothing for its size
+_PAGE_BYTES = 4096  # fewer bytes per request are the node's other activity
+_SMALL_READ_BYTES = 16 * 1024  # a read of at most this size takes the device's latency and hardly more
 NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "settings")
 
 
 def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
-    """Checks in the order of their weight; a check that finds nothing to look at is left out.
+    """Checks in the order of their weight; checks that do not apply are left out.
 
     Files of samples, hits, documents beside writes, segments, versions, volume settings, numbers of requests,
     failed requests, times that are none, coldness, cold searches of several clients, what cold requests read,
@@ -49,7 +49,8 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     the round in which it was do not count, nor hits and numbers of requests of a first round by itself, which
     may be a part of one.
     """
-    # Each arm is asked as often as it takes, so not the same queries of a mix.
+    # In a search for the knee each arm gets as many requests as it can take, so not the same queries of a
+    # mix.
     seeks_knee = session.plan.design.knee is not None
     looked_at = ["task", "arm", "round", "iteration", "success", "hits", "resident_before", "client"]
     measured = session.samples.select(looked_at).filter(is_measured(session.samples))
@@ -82,19 +83,19 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
 
 
 def all_checks(session: Session) -> tuple[Check, ...]:
-    """What was checked when it was measured, and what can be checked from the record for the rest."""
+    """Checks made during the session, and those made from its record."""
     recorded = {check.name for check in session.checks}
     checks = check_comparable(session, cut=session.state is not State.COMPLETE)
     return (*session.checks, *(check for check in checks if check.name not in recorded))
 
 
 def is_cold(session: Session) -> bool:
-    """Whether the plan dropped caches; the mode is said in every output."""
+    """Whether the plan drops caches; every output states the mode."""
     return session.plan.cache.mode == "cold"
 
 
 def _samples(session: Session) -> Check | None:
-    """Only said of files that a disk changed or cut; nobody knows which rows they had."""
+    """Reported only if files of samples were damaged or cut by a disk: nobody knows which rows they had."""
     unread = [text for text in session.warnings if text.startswith("samples/") and UNREADABLE in text]
     if not unread:
         return None
@@ -109,7 +110,7 @@ def _hits(measured: pa.Table) -> Check | None:
     distinct = _grouped(counted, keys).aggregate([])
     for row in distinct.to_pylist():
         hits.setdefault(row["task"], {}).setdefault(row["arm"], set()).add(row["hits"])
-    # Nothing tells of a task without hits on any arm; hits on some arms only are a difference.
+    # No hits on any arm tell nothing; hits on some arms only are a difference.
     hits = {task: by_arm for task, by_arm in hits.items() if set().union(*by_arm.values()) != {None}}
     if not hits:
         return None
@@ -128,7 +129,7 @@ def _hits(measured: pa.Table) -> Check | None:
 
 
 def _documents(session: Session) -> Check | None:
-    """Whether all arms had the same documents each time that they were brought back; hits may grow then."""
+    """Whether all arms had the same documents whenever they were brought back; hits may grow between."""
     counts: dict[str | None, set[float]] = {}
     for event in session.events:
         if event.kind == "brought-back" and (count := event.number("documents")) is not None:
@@ -150,7 +151,7 @@ def _documents(session: Session) -> Check | None:
 
 
 def _segments(session: Session) -> Check | None:
-    if any(check.name == "segments" for check in session.checks):  # made where the files were at hand
+    if any(check.name == "segments" for check in session.checks):  # made when the files were at hand
         return None
     if session.dataset.get("copied") is False:
         text = "segments differ: each arm indexed by itself"
@@ -183,20 +184,20 @@ def _volumes(session: Session) -> Check | None:
     check, kinds = _agree("settings", settings), {arm.kind for arm in session.arms}
     if check is None or check.ok or len(kinds) == 1:
         return check
-    # A file system over the network has no scheduler or readahead like a disk's: a part of what is compared.
+    # A network file system has no disk scheduler or readahead: that is part of what is compared.
     text = f"{check.text} (arms of different kinds)"
     return replace(check, ok=Kind.EFS in kinds, text=text, severity=Severity.WARN)
 
 
 def pick(values: Mapping[str, Any], keys: Iterable[str], prefix: str = "") -> dict[str, Any]:
-    """What there is of ``keys``."""
+    """The entries of ``values`` for ``keys`` that are there and not empty."""
     return {f"{prefix}{key}": values[key] for key in keys if values.get(key) not in (None, "")}
 
 
 def cut_round(session: Session) -> int | None:
-    """The round in which a session was cut off, so that tasks or arms have fewer requests than in the last.
+    """The round in which a session was cut off: tasks or arms have fewer requests than in the round before.
 
-    A round by itself is none, as nothing tells what is missing of it; nor is a step of a search for the knee.
+    None if it is the only round, since nothing shows what is missing, and for searches for the knee.
     """
     if session.state is State.COMPLETE or session.plan.design.knee is not None:
         return None
@@ -210,20 +211,20 @@ def cut_round(session: Session) -> int | None:
 
 
 def whole_rounds(session: Session) -> Session:
-    """The session without what was measured in the round in which it was cut off."""
+    """The session without the round in which it was cut off."""
     if session.state is State.COMPLETE or session.plan.design.knee is not None:
         return session
     samples = _but(session.samples, cut_round(session))
     last = pc.max(samples["round"]).as_py()
     if not last:
         return session
-    # requests whose samples were lost with their worker may have left events
+    # events may exist of requests whose samples were lost with their worker
     events = tuple(event for event in session.events if (event.number("round") or 0) <= last)
     return replace(session, samples=samples, events=events)
 
 
 def _but(samples: pa.Table, round_: int | None) -> pa.Table:
-    """All requests but those of a round."""
+    """All requests except those of one round."""
     return samples if round_ is None else samples.filter(pc.not_equal(samples["round"], round_))
 
 
@@ -257,9 +258,9 @@ def _requests(measured: pa.Table, names: Iterable[str]) -> Check | None:
 
 
 def _failed(measured: pa.Table, arms: Collection[str], *, seeks_knee: bool) -> Check | None:
-    """What fails as often on each arm is left out: a log has queries that nobody can answer.
+    """Failed requests that differ between arms. Equal failures are ignored: a log has unanswerable queries.
 
-    In search of a knee arms are asked at rates of their own, and each that fails counts as late.
+    In a search for the knee arms have rates of their own, and each failed request counts as late.
     """
     if not measured.num_rows:
         return None
@@ -286,7 +287,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _times(samples: pa.Table) -> Check | None:
-    """Only said where it is so: what wrote such a time is not to be trusted with the others."""
+    """Reported only if there are invalid times: whatever wrote them cannot be trusted with the others."""
     measured = pc.and_(is_measured(samples), samples["success"])
     has_latency = pc.fill_null(pc.is_finite(samples["latency_s"]), False)
     is_right = pc.and_(is_time(samples["service_time_s"]), has_latency)
@@ -299,7 +300,7 @@ def _times(samples: pa.Table) -> Check | None:
 
 
 def _cold(session: Session, measured: pa.Table) -> Check | None:
-    """The first request after each drop must have found the index out of the page cache."""
+    """The first request after each drop must have found the index outside the page cache."""
     if not is_cold(session):
         return None
     firsts = measured.filter(pc.and_(pc.equal(measured["iteration"], 1), pc.greater(measured["round"], 0)))
@@ -319,7 +320,7 @@ def _cold(session: Session, measured: pa.Table) -> Check | None:
 
 
 def _clients(session: Session, measured: pa.Table) -> Check | None:
-    """Said of cold searches by several clients at once, each of which evicts what the others are reading."""
+    """Reported if several clients search cold at once: each evicts what the others are reading."""
     searches = measured.filter(pc.greater(measured["round"], 0))  # indexing evicts nothing
     rows = _grouped(searches, ["task", "client"]).aggregate([]).to_pylist()
     tasks = [task for task, clients in Counter(row["task"] for row in rows).items() if clients > 1]
@@ -337,11 +338,11 @@ def _clients(session: Session, measured: pa.Table) -> Check | None:
 
 
 def _reach(session: Session, windows: Sequence[Window], unread: Sequence[str]) -> Check | None:
-    """What cold requests read must come from the arm's device, and there from the last device below it; and
-    take as long as reads that pass by the page cache.
+    """Cold requests must read from the arm's device, from the lowest device below it, and no faster than
+    reads that bypass the page cache.
 
-    This needs no knowledge of the layers: what any of them keeps in memory is missing in the bytes below, and
-    what a cache has that the kernel does not see comes too fast.
+    This needs no knowledge of the layers: bytes that a layer caches are missing below it, and reads from a
+    cache that the kernel does not see are too fast.
     """
     direct = _direct_reads(session)
     reads, wrong = [], []
@@ -369,7 +370,7 @@ def _reach(session: Session, windows: Sequence[Window], unread: Sequence[str]) -
 
 
 def _unread(tasks: Sequence[str]) -> Check | None:
-    """Said of tasks that no volume had to do with; None where there are none."""
+    """Reported if no volume had anything to do with some tasks; else None."""
     if not tasks:
         return None
     listed = ", ".join(tasks)
@@ -384,9 +385,9 @@ def _unread(tasks: Sequence[str]) -> Check | None:
 
 
 def _without_reads(profiles: Profiles, measured: pa.Table) -> list[str]:
-    """Tasks that had nothing to read: no arm's device read a page a request, and no request had a hit.
+    """Tasks with nothing to read: less than a page per request on every arm, and no hits.
 
-    Where something was found and nothing read, a cache may have had it.
+    If a task had hits without reads, a cache may have answered.
     """
     without_hits = pc.fill_null(pc.equal(measured["hits"], 0), False)
     found = set(measured.filter(pc.invert(without_hits))["task"].to_pylist())
@@ -405,7 +406,7 @@ def _what_was_read(arm: str, profile: Profile) -> str:
 
 
 def _cached(arm: str, profile: Profile, direct_s: float | None) -> list[str]:
-    """How it shows that an arm's requests were answered from a cache; empty if it does not."""
+    """Signs that an arm's requests were answered from a cache; empty if there are none."""
     read, reached = profile.grown["device.read_bytes"], profile.grown.get("lowest.read_bytes")
     if not read or (reached is not None and reached < _LEAST_REACHED * read):
         return [f"read too little: {_what_was_read(arm, profile)}"]
@@ -418,9 +419,9 @@ def _cached(arm: str, profile: Profile, direct_s: float | None) -> list[str]:
 
 
 def _direct_reads(session: Session) -> dict[str, float]:
-    """The median of fio's small random reads one at a time, s, by real arm; the fastest of several.
+    """fio's median time (s) of small single random reads, by real arm; the fastest of several jobs.
 
-    Emulated volumes are left out: how long they take is what ``lateness`` is about.
+    Emulated volumes are left out: ``lateness`` checks their times.
     """
     real = {arm.spec.name for arm in session.arms if arm.kind is not Kind.EMULATED}
     random = {job.name for job in session.plan.baseline if job.rw == "randread"}
@@ -433,5 +434,5 @@ def _direct_reads(session: Session) -> dict[str, float]:
 
 
 def _grouped(table: pa.Table, columns: list[str]) -> pa.TableGroupBy:
-    """Groups by columns; those of text have one dictionary for all their chunks then, as groups need it."""
+    """Group by columns; unifies the dictionaries of text columns over chunks, which grouping requires."""
     return table.select(columns).unify_dictionaries().group_by(columns)

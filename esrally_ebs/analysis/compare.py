@@ -1,4 +1,4 @@
-"""Two arms on one task: difference, ratio, intervals, a verdict, and what is missing when there is none."""
+"""Compares two arms on one task: difference, ratio, intervals, and a verdict or what is missing for one."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,13 +33,13 @@ from esrally_ebs.analysis.summary import (
 from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.units import number_of
 
-_MAX_ROUNDS = 500  # beyond this an estimate of rounds is not worth its name
-_MIN_ERROR = 1e-6  # a smaller one comes of equal times, not of agreement
-_POWER = 0.8  # chance that the estimated number of rounds does decide
+_MAX_ROUNDS = 500  # an estimate of more rounds than this is useless
+_MIN_ERROR = 1e-6  # a smaller standard error comes from tied times, not from agreement
+_POWER = 0.8  # probability that the estimated number of rounds decides
 
 
 class Verdict(StrEnum):
-    """What may be said of arm b against arm a, from the 50th percentile."""
+    """What can be claimed about arm b against arm a, by the 50th percentile."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -49,37 +49,37 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PercentileComparison:
-    """One percentile of two arms; the intervals are for this task alone, not corrected for many tasks."""
+    """One percentile of two arms; intervals are not corrected for several tasks."""
 
     percentile: int
     difference_s: Estimate  # b - a
     ratio: Estimate  # b / a
-    starts: Mean | None = None  # of the ratio's logarithm, where the nodes were started several times
+    starts: Mean | None = None  # mean of the ratio's logarithm over starts, if several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """How arm ``b`` does against arm ``a``; p values are adjusted for all that is claimed together."""
+    """Arm ``b`` against arm ``a``; p values are adjusted for all claims made together."""
 
     a: str
     b: str
     verdict: Verdict = Verdict.INCONCLUSIVE
-    p_different: float | None = None  # None without an interval
+    p_different: float | None = None  # None if there is no interval
     p_equivalent: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsClaim(Claim):
-    """One that rests on the rounds of a session."""
+    """A claim from the rounds of a session."""
 
     rounds: int  # in which both arms were measured
-    more_rounds: int | None = None  # estimate; None when decided, or when it cannot be estimated
+    more_rounds: int | None = None  # estimate; None when decided or impossible to estimate
     starts: int = 1  # of the nodes
-    off: float = 0.0  # standard error of what the ratio is off by all session long, as a share; in intervals
+    off: float = 0.0  # standard error common to all rounds, as a share of the ratio; included in intervals
 
     @property
     def observations(self) -> int:
-        """What Student's t is of: starts of the nodes, or rounds where there is one."""
+        """Number of observations for Student's t: starts of the nodes if several, else rounds."""
         return self.starts if self.starts > 1 else self.rounds
 
 
@@ -99,21 +99,21 @@ class Comparison(RoundsClaim):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overall(RoundsClaim):
-    """All tasks of two arms together, each counting alike."""
+    """All tasks of two arms together, equally weighted."""
 
     tasks: int
-    ratio: Estimate  # geometric mean of the tasks' ratios of the 50th percentile
+    ratio: Estimate  # geometric mean of the tasks' ratios of 50th percentiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What a session's requests say of its arms."""
+    """A session's comparisons and overall claims."""
 
     comparisons: tuple[Comparison, ...]
-    overall: tuple[Overall, ...]  # a pair of arms each; none for a pair with too few rounds
+    overall: tuple[Overall, ...]  # one per pair of arms; none for a pair with too few rounds
 
     def withheld(self) -> "Judgement":
-        """The same times without any claim, for arms that may not be compared."""
+        """The same times without claims, for arms that must not be compared."""
         without = (
             replace(c, verdict=Verdict.INCONCLUSIVE, p_different=None, p_equivalent=None, more_rounds=None)
             for c in self.comparisons
@@ -126,16 +126,16 @@ _About = TypeVar("_About", Comparison, Overall)
 
 @dataclass(frozen=True, slots=True)
 class _Question(Generic[_About]):
-    """Does one ratio of 50th percentiles differ from 1: of a task (one pair), or of all tasks together?
+    """Does a ratio of 50th percentiles differ from 1, for one task (one pair) or for all tasks together?
 
-    ``about`` is the answer to be, still without a verdict; without pairs there is too little to ask with.
+    ``about`` is the answer, still without a verdict; without pairs there is too little data to test.
     """
 
     about: _About
     pairs: tuple[Pair, ...]
-    # of the ratio's logarithm, over starts of the nodes, or of all tasks together over rounds
+    # the ratio's logarithm: over starts of the nodes, or for all tasks together over rounds
     mean: Mean | None = None
-    shared: Sequence[int] = ()  # rounds of a task in which both arms were measured
+    shared: Sequence[int] = ()  # rounds of a task that both arms have
 
     @property
     def rounds(self) -> int:
@@ -152,7 +152,7 @@ class _Question(Generic[_About]):
         return _p_equivalent(self, 1 / (1 + margin), 1 + margin)
 
     def t(self, ratio: float) -> float:
-        """Student's t against the truth being ``ratio``; positive when b is slower than that."""
+        """Student's t against a true ratio of ``ratio``; positive if b is slower than that."""
         if self.mean is not None:
             return self.mean.t(math.log(ratio))
         (pair,) = self.pairs
@@ -161,7 +161,7 @@ class _Question(Generic[_About]):
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """What is asked about one arm against the reference; ``whole`` is of all tasks together."""
+    """All questions about one arm against the reference; ``whole`` is about all tasks together."""
 
     tasks: Sequence[_Question[Comparison]]
     whole: _Question[Overall] | None
@@ -181,7 +181,7 @@ class _Family:
 def compare(
     blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float, starts: Starts = ()
 ) -> tuple[Comparison, ...]:
-    """The comparisons of ``judge``."""
+    """Like ``judge``, but only the comparisons."""
     return judge(blocks, arms, margin=margin, confidence=confidence, starts=starts).comparisons
 
 
@@ -195,19 +195,20 @@ def judge(
     off: Off | None = None,
     intervals: bool = True,
 ) -> Judgement:
-    """Each arm against the first named, the reference: every task in order, and all tasks together.
+    """Compare each arm with the first, the reference: every task in order, then all tasks together.
 
-    ``margin`` is a fraction: within it, arms count as equivalent. Faster and slower are right together for
-    all arms and tasks with ``confidence``, see ``adjusted``; so are, separately, the equivalences. Round 0
-    (before the rounds: indexing, warm-up) has no repetition and is not compared.
+    ``margin`` is a fraction: within it, arms count as equivalent. All claims of faster and slower hold
+    together, over all arms and tasks, with ``confidence`` (see ``adjusted``); so, separately, do all claims
+    of equivalence. Round 0 (before the rounds: indexing, warm-up) has no repetition and is not compared.
 
-    Where the nodes were started several times, ``starts`` has the rounds of each: then a start is one
-    observation, whatever its rounds are, and what is claimed holds under any JVM.
+    ``starts`` has the rounds of each start of the nodes, if there were several. Then a start is one
+    observation, however many rounds it has, and claims hold for any JVM.
 
-    ``off``: what no round can tell, as an arm is off by it in all of them. It is in all intervals and p
-    values; being one in all tasks of an arm, it does not get less by their number.
+    ``off`` is the error that an arm has in all of its rounds alike, which rounds cannot show. It is included
+    in all intervals and p values; as an arm has it in all tasks, more tasks do not reduce it.
 
-    Without ``intervals`` there are the same verdicts and no estimates of further rounds, five times as fast.
+    Without ``intervals``, verdicts are the same but there are no estimates of further rounds; five times as
+    fast.
     """
     of_interval = confidence if intervals else None
     tasks = [
@@ -279,12 +280,12 @@ def _of_task(
 def pair_of(
     of_a: Mapping[int, Floats], of_b: Mapping[int, Floats], rounds: Sequence[int], off: float = 0.0
 ) -> Pair:
-    """Two arms on one task in these rounds, which both have; ``off`` as in ``Pair``."""
+    """The two arms' times in these rounds, which both must have; ``off`` as in ``Pair``."""
     return Pair(ArmTimes([of_a[r] for r in rounds]), ArmTimes([of_b[r] for r in rounds]), off)
 
 
 def _off(tasks: Sequence[str], a: str, b: str, off: Off) -> float:
-    """What the ratio of two arms is off by; an arm's share is one in all of its tasks."""
+    """Standard error common to all rounds of a ratio; an arm's error is the same in all of its tasks."""
     return math.hypot(*(sum(off.get((task, arm), 0.0) for task in tasks) / len(tasks) for arm in (a, b)))
 
 
@@ -301,9 +302,10 @@ def _few_starts(starts: Starts, measured: Sequence[Sequence[int]], shared: Seque
 
 
 def _is_lopsided(times_a: list[Floats], times_b: list[Floats]) -> bool:
-    """Whether one arm has so few requests that its rounds are hits or misses, which Student's t is not for.
+    """Whether one arm has fewer than half of the other's requests: its rounds are then hits or misses, for
+    which Student's t is not made.
 
-    With an eighth of the other's, 7 % of sessions of like arms claimed a difference; with half of them 5 %.
+    With an eighth, 7 % of sessions of equal arms claimed a difference; with half, 5 %.
     """
     counts = [sum(len(t) for t in times) for times in (times_a, times_b)]
     return 2 * min(counts) < max(counts)
@@ -335,7 +337,7 @@ def _doubts(
 def _without_interval(
     arms: Sequence[Mapping[int, Floats]], parts: Sequence[Sequence[int]], open_ended: Sequence[str]
 ) -> Iterator[str]:
-    """Percentiles that too few requests of an arm (at each start of the nodes), or too few rounds, reach."""
+    """Warnings for percentiles without an interval: too few requests (per start of the nodes) or rounds."""
     least = min((sum(len(arm[r]) for r in rounds) for arm in arms for rounds in parts), default=0)
     blurred = [f"p{q}" for q in PERCENTILES if not has_enough_requests(q, least)]
     if least and blurred:
@@ -346,7 +348,7 @@ def _without_interval(
 
 
 def _is_open(compared: PercentileComparison, pair: Pair) -> bool:
-    """Whether there is no interval although there are enough requests."""
+    """Whether there is no interval despite enough requests."""
     return has_enough_requests(compared.percentile, _fewest(pair)) and compared.ratio.low is None
 
 
@@ -363,7 +365,7 @@ def _percentile(percentile: int, pair: Pair, confidence: float | None) -> Percen
 
 
 def _over_starts(percentile: int, parts: Sequence[Pair], confidence: float | None) -> PercentileComparison:
-    """The same of several starts of the nodes: the mean of their ratios, and of their differences."""
+    """A percentile's comparison over several starts of the nodes: mean ratio and mean difference."""
     of_a = [part.a.percentile(percentile) for part in parts]
     of_b = [part.b.percentile(percentile) for part in parts]
     off = parts[0].off
@@ -394,7 +396,7 @@ def _of_all_tasks(
     starts: Starts,
     off: Off,
 ) -> _Question[Overall]:
-    """All tasks of a pair of arms in the rounds of all of them; without pairs unless there are several."""
+    """All tasks of two arms, in the rounds that all tasks share; without pairs if there is one task only."""
     rounds = sorted(set[int].intersection(*(set(task.shared) for task in tasks))) if tasks else []
     measured = by_start(starts, rounds)
     overall = Overall(
@@ -410,7 +412,7 @@ def _of_all_tasks(
     if len(tasks) < 2 or not all(task.pairs for task in tasks) or not enough:
         return _Question(overall, ())
     of_tasks = []
-    # what a round, or a start, was like is in all of its tasks, so all tasks must have the same ones
+    # rounds and starts affect all of their tasks alike, so all tasks must have the same rounds
     for task in tasks:
         if list(task.shared) == rounds:
             mean, pair = task.mean, task.pairs[0]
@@ -431,14 +433,14 @@ def _of_all_tasks(
 def _answers(
     families: Sequence[_Family], margin: float, confidence: float, *, gated: bool
 ) -> dict[int, dict[str, Any]]:
-    """By id of a question, its verdict as fields of what it is about."""
+    """Verdict fields for each question, by the question's id."""
     alpha, arms, answers = 1 - confidence, len(families), {}
     raw = [family.p_values(margin) for family in families]
     for family, p_values in zip(families, adjusted(raw, gated=gated), strict=True):
         for q, p_different, p_equivalent in zip(
             family.questions, p_values.different, p_values.equivalent, strict=True
         ):
-            # of many equal times, rounds may follow others than the median does
+            # with many tied times, the rounds may disagree with the median in direction
             is_shown = p_different <= alpha and q.t(1.0) * math.log(q.about.ratio.value) >= 0
             verdict, more = verdict_of(q.t(1.0), is_shown, p_equivalent <= alpha), None
             if verdict is Verdict.INCONCLUSIVE and q.about.starts == 1:
@@ -456,14 +458,14 @@ def _answers(
 def _p_equivalent(question: _Question[Any], fastest: float, slowest: float) -> float:
     rounds = question.rounds
     p = max(below(question.t(slowest), rounds), below(-question.t(fastest), rounds), rarest(rounds))
-    # Where many times are equal, the test may reject even the measured ratio; outside of the margin that is
-    # no evidence of equivalence.
+    # With many tied times the test may reject even the measured ratio; outside the margin that is no evidence
+    # of equivalence.
     return p if p > 0.5 or fastest <= question.about.ratio.value <= slowest else 1.0
 
 
 def verdict_of(t: float, different: bool, equivalent: bool) -> Verdict:
-    """The verdict from what is proven; the sign of ``t`` is that of the difference."""
-    if equivalent:  # also when the small difference that there is has been proven
+    """The verdict from what is proven; the sign of ``t`` is the difference's."""
+    if equivalent:  # even if a difference, a small one, is proven as well
         return Verdict.EQUIVALENT
     if different:
         return Verdict.FASTER if t < 0 else Verdict.SLOWER
@@ -471,11 +473,11 @@ def verdict_of(t: float, different: bool, equivalent: bool) -> Verdict:
 
 
 def _more_rounds(question: _Question[Any], margin: float, confidence: float, alpha: float) -> int | None:
-    """An estimate: how many more rounds would decide if the truth is what we see and noise stays."""
+    """Estimate of further rounds needed to decide, if the measured ratio is true and the noise stays."""
     ratio, rounds = question.about.ratio, question.rounds
     if ratio.low is None or ratio.high is None:
         return None
-    # the standard error that would give an interval of this width, without what more rounds leave as it is
+    # the standard error for this interval's width, without the part that more rounds do not reduce
     error = math.log(ratio.high / ratio.low) / 2 / critical_t(rounds, confidence)
     off = min(question.about.off, error)
     if error < _MIN_ERROR:

@@ -1,4 +1,4 @@
-"""The findings of a session: summaries of tasks, comparisons of arms, and how the rounds ended."""
+"""A session's findings: summaries of tasks, comparisons of arms, and how the rounds ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,10 +26,10 @@ from esrally_ebs.units import format_share
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What the statistics say of one scope of requests."""
+    """Statistics of one scope of requests."""
 
     scope: Scope
-    arms: tuple[str, ...]  # that are compared, the reference first
+    arms: tuple[str, ...]  # compared arms, the reference first
     summaries: tuple[Summary, ...]
     comparisons: tuple[Comparison, ...]
     overall: tuple[Overall, ...]
@@ -38,31 +38,31 @@ class Findings:
     confidence: float
     starts: Starts = ()
     off: Off = field(default_factory=dict)
-    volumes: int = 1  # of each type, where arms are types: then ``starts`` has the rounds of each
-    ended: str = ""  # of rounds that end themselves: how many there were, and why no more
-    is_refused: bool = False  # what must agree does not: there are times, and nothing is claimed of them
+    volumes: int = 1  # per type, if arms are types: then ``starts`` has the rounds of each volume
+    ended: str = ""  # for rounds = "auto": how many there were, and why no more
+    is_refused: bool = False  # a check forbids comparing: times are shown, without claims
 
     @property
     def tasks(self) -> list[str]:
-        """What is compared, in order."""
+        """The compared tasks, in order."""
         return list(dict.fromkeys(c.task for c in self.comparisons))
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The arms that are compared, in order."""
+        """The compared pairs of arms, in order."""
         return list(dict.fromkeys((c.a, c.b) for c in self.comparisons))
 
     @property
     def min_observations(self) -> int:
-        """How many rounds a verdict takes; where the nodes are started several times, how many starts."""
+        """Fewest observations for a verdict: starts if the nodes are started several times, else rounds."""
         return MIN_STARTS if self.starts else MIN_ROUNDS
 
     def word(self, comparison: Comparison) -> str:
-        """The verdict as reports say it."""
+        """The verdict as reports write it."""
         return "not comparable" if self.is_refused else comparison.verdict.value
 
     def without(self, rounds: Mapping[str, set[int]]) -> "Findings":
-        """The same without some rounds of some tasks; verdicts only, and no estimates of further rounds."""
+        """The findings without some rounds of some tasks; verdicts only, no estimates of further rounds."""
         kept = {
             (task, arm): {r: times for r, times in by_round.items() if r not in rounds.get(task, ())}
             for (task, arm), by_round in self.blocks.items()
@@ -90,17 +90,16 @@ def find(
 ) -> Findings:
     """Summaries and comparisons at the plan's margin and confidence.
 
-    All arms are compared with the plan's reference, or with ``against``; or ``arms`` with the first of them.
-    With a check that forbids to compare, there are times and no verdict. Raises PlanError when ``against`` is
-    no arm of the session.
+    Compares all arms with the plan's reference or with ``against``; or ``arms`` with the first of them. If a
+    check forbids comparing, there are times and no verdict. Raises PlanError if ``against`` is no arm.
     """
     margin, confidence = session.plan.design.margin, confidence_of(session.plan.design)
     arms = arms or _reference_first(session, against)
-    # steps of a search for the knee have rates of their own on each arm
+    # a search for the knee gives each arm rates of its own
     blocks = {} if session.plan.design.knee is not None else measured_blocks(session.samples, scope)
     starts = session.plan.design.rounds_of_starts
     volumes = session.plan.design.volumes if starts else 1
-    # where a type has several volumes, each was calibrated by itself, and that is in how they differ
+    # volumes of a type are calibrated one by one, so their spread includes the calibration's error
     off = calibration_errors(session.events) if volumes == 1 else {}
     judged = judge(blocks, arms, margin=margin, confidence=confidence, starts=starts, off=off)
     is_refused = any(check.forbids for check in checks)
@@ -114,7 +113,8 @@ def find(
             failures(session.samples),
             scope,
             confidence=confidence,
-            # volumes share their rounds, so how they differ does not tell how sure a type's own times are
+            # volumes of a type share its rounds, so their spread says nothing about the accuracy of the
+            # type's own times
             starts=starts[:1] if volumes > 1 else starts,
         ),
         comparisons=judged.comparisons,

@@ -1,4 +1,4 @@
-"""Whether one arm is slower than another by more than is allowed: the limits of a gate against intervals.
+"""Whether one arm is slower than another by more than a limit allows: compares limits with intervals.
 
 Pure: takes what ``compare`` found for two arms, gives a decision per task and limit and one for all. A limit
 is asked about as ``compare`` asks whether there is any difference: *if b took as many times as long as the
@@ -20,12 +20,12 @@ from esrally_ebs.analysis.rounds import Estimate, Pair, below, rarest
 from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, Blocks, fio_blocks, shared_rounds
 from esrally_ebs.errors import PlanError
 
-_NO_WIDTH = 1e-6  # an interval whose ends are closer than this, as a fraction
+_NO_WIDTH = 1e-6  # interval narrower than this, as a fraction, counts as having no width
 _LIMIT = re.compile(r"\s*p(\d{1,2})\s*=\s*(\d{1,9}(?:\.\d+)?)\s*%\s*\Z")
 
 
 class Outcome(StrEnum):
-    """What is shown about a limit."""
+    """Result for one limit."""
 
     PASS = "pass"  # nosec B105
     FAIL = "fail"
@@ -34,7 +34,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLimit:
-    """How much slower a percentile may be; ``slowdown`` is a fraction (0.05 = 5 %)."""
+    """How much slower a percentile may get; ``slowdown`` is a fraction (0.05 = 5 %)."""
 
     percentile: int
     slowdown: float
@@ -42,18 +42,18 @@ class GateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDecision:
-    """One limit on one task; ``ratio`` has the interval of this task by itself, if there is one."""
+    """One limit on one task; ``ratio`` has the task's own interval, if there is one."""
 
     task: str
     limit: GateLimit
     ratio: Estimate
     outcome: Outcome
-    why: str  # why it is inconclusive; empty otherwise
+    why: str  # reason if inconclusive, else empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """All decisions on arm ``b`` against arm ``a``."""
+    """All decisions about arm ``b`` against arm ``a``."""
 
     a: str
     b: str
@@ -62,7 +62,7 @@ class Gate:
 
     @property
     def outcome(self) -> Outcome:
-        """Fail when any limit is shown to be broken, pass when all are shown to be kept."""
+        """FAIL if any limit is shown to be exceeded, PASS if all are shown to be kept, else INCONCLUSIVE."""
         outcomes = {decision.outcome for decision in self.decisions}
         if Outcome.FAIL in outcomes:
             return Outcome.FAIL
@@ -70,7 +70,7 @@ class Gate:
 
 
 def parse_limit(text: str) -> GateLimit:
-    """``"p50=5%"`` to a limit; raises PlanError for any other text."""
+    """Parse a limit such as ``"p50=5%"``. Raises PlanError for any other text."""
     match = _LIMIT.match(text)
     if match is None or int(match[1]) not in PERCENTILES:
         known = ", ".join(f"p{percentile}" for percentile in PERCENTILES)
@@ -81,11 +81,11 @@ def parse_limit(text: str) -> GateLimit:
 def decide(
     comparisons: Sequence[Comparison], blocks: Blocks, *, limits: Sequence[GateLimit], confidence: float
 ) -> Gate:
-    """Hold every limit against every task of one pair of arms; ``comparisons`` are those of ``blocks``.
+    """Test every limit on every task of one pair of arms; ``comparisons`` must be those of ``blocks``.
 
-    A task passes when the whole interval lies below the limit, and fails when it lies above. Intervals are
-    corrected over all tasks and limits as verdicts are (Holm): the chance of any false fail is at most
-    1 - confidence, and so, separately, is that of any false pass.
+    A task passes if the whole interval is below the limit, and fails if it is above. Intervals are corrected
+    over all tasks and limits as verdicts are (Holm): the chance of any false fail is at most 1 - confidence,
+    and so, separately, is that of any false pass.
     """
     questions = [
         (c, limit, next(p for p in c.percentiles if p.percentile == limit.percentile))
@@ -126,10 +126,10 @@ def decide(
 def decide_fio(
     baseline: pa.Table, limits: Sequence[GateLimit], arms: Sequence[str], *, confidence: float
 ) -> Gate:
-    """Hold every limit against every fio job of two arms; a pass of a job is a round.
+    """Test every limit on every fio job of two arms; each pass of a job is a round.
 
-    ``confidence`` is that of all limits together: each has an equal share of the doubt (Bonferroni). A job
-    that only one arm ran is left out.
+    ``confidence`` holds for all limits together: alpha is divided equally among them (Bonferroni). Jobs that
+    only one arm ran are left out.
     """
     alone = 1 - (1 - confidence) / len(limits)
     decisions: list[TaskDecision] = []
@@ -137,7 +137,7 @@ def decide_fio(
         blocks = fio_blocks(baseline, limit.percentile)
         comparisons = compare(blocks, arms, margin=limit.slowdown, confidence=alone)
         if comparisons:
-            # A pass has one time, its own percentile: of these the median is compared.
+            # Each pass gives one number, its own percentile; the median of these is compared.
             of_passes = decide(comparisons, blocks, limits=[replace(limit, percentile=50)], confidence=alone)
             decisions += [
                 replace(d, limit=limit, why=_why_of_passes(d, c))
@@ -154,7 +154,7 @@ def _why_of_passes(decision: TaskDecision, comparison: Comparison) -> str:
 
 
 def _is_tied(comparison: Comparison, compared: PercentileComparison, alpha: float) -> bool:
-    """Whether an interval without width tells of equal times only, and not of a difference."""
+    """Whether an interval without width comes from tied times instead of a difference."""
     low, high, p_different = compared.ratio.low, compared.ratio.high, comparison.p_different
     if low is None or high is None or p_different is None or p_different <= alpha:
         return False
@@ -164,10 +164,10 @@ def _is_tied(comparison: Comparison, compared: PercentileComparison, alpha: floa
 def _p_values(
     comparison: Comparison, limit: GateLimit, compared: PercentileComparison, pair: Pair
 ) -> tuple[float, float]:
-    """Of the limit's being kept and of its being broken; small when the rounds say so beyond chance.
+    """P values for "limit kept" and "limit exceeded"; small if the rounds show it beyond chance.
 
-    Twice the tail: an interval of two sides that ends at the limit has p = 1 - confidence. Where the interval
-    holds the limit nothing is evidence; of equal times, the test may reject even what was found.
+    Two-sided (twice the tail): an interval that ends at the limit has p = 1 - confidence. If the interval
+    contains the limit, both are 1: with tied times, the test might reject even the measured ratio.
     """
     bound, count, least = 1 + limit.slowdown, comparison.observations, 0.0
     if compared.starts is not None:
@@ -194,7 +194,7 @@ def _outcome(p_below: float, p_above: float, alpha: float) -> Outcome:
 
 
 def _is_about(doubt: str, percentile: int) -> bool:
-    """Whether a doubt says why this percentile has no interval: of it by name, or of all."""
+    """Whether a warning explains why this percentile has no interval: it names it, or no percentile."""
     about, _, text = doubt.partition(":")
     return "interval" in text and (f"p{percentile}" in about or "p" not in about)
 

@@ -1,4 +1,4 @@
-"""Whether emulated volumes kept the times of their models while something was measured, as a check."""
+"""Checks whether emulated volumes kept their models' times while something was measured."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -24,16 +24,16 @@ from esrally_ebs.model import Check
 from esrally_ebs.store.session import Session
 
 LATENESS: Final = "lateness"
-# Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
+# Emulated volumes beside their nodes are up to 11 % late on a quiet machine (analysis/marks.py).
 _MAX_LATE: Final = 0.15
-_NOTICED: Final = 0.01  # of the requests' time: what I/Os took longer, added up, delays none by more
+_NOTICED: Final = 0.01  # share of requests' time: I/Os late by less, added up, delay none by more
 
 
 def check_lateness(session: Session, windows: Sequence[Window]) -> Check | None:
-    """Emulated volumes must have kept the times of their models; on a machine that is too busy none does.
+    """Emulated volumes must have kept their models' times; on an overloaded machine none does.
 
-    What counts is what is compared: the requests, or the fio jobs of a session without any. Of jobs, and of
-    searches beside writes, many I/Os may be in flight: what a limit alone decides then does not count.
+    Counts what is compared: requests, or fio jobs if there are none. For jobs, and searches beside writes,
+    many I/Os may be in flight; then I/Os whose time a limit alone decides are not counted.
     """
     beside = tasks_beside_writes(session.events)
     requests = _of_requests(
@@ -68,7 +68,7 @@ def check_lateness(session: Session, windows: Sequence[Window]) -> Check | None:
 
 
 def _of_requests(session: Session, windows: Sequence[Window]) -> Profiles:
-    """Those of all requests; of a search for the knee without steps that ran away, which busy the machine."""
+    """Profiles of all requests, except (search for the knee) steps that ran away and overload the machine."""
     profiles = profiles_of(windows)
     if session.plan.design.knee is None:
         return profiles
@@ -90,7 +90,7 @@ def _unlimited_jobs(session: Session) -> Profiles:
 
 
 def _unlimited(profiles: Profiles, tasks: Collection[str]) -> Profiles:
-    """Of ``tasks`` without those that limits held back most of the time on an arm."""
+    """``profiles`` without those of ``tasks`` that a limit held back most of the time on an arm."""
     return {
         (task, arm): by_round
         for (task, arm), by_round in profiles.items()
@@ -99,7 +99,7 @@ def _unlimited(profiles: Profiles, tasks: Collection[str]) -> Profiles:
 
 
 def _seconds(session: Session, profiles: Profiles, arm: str, beside: Collection[str]) -> float:
-    """For how long an arm's requests ran; of ``beside``, whose blocks have pauses, by their service times."""
+    """Seconds that an arm's requests ran; their service times for ``beside``, whose blocks have pauses."""
     tasks = [task for task, of in profiles if of == arm]
     times = session.samples.select(["task", "arm", "service_time_s"]).filter(counted(session.samples))
     paused = pa.array([task for task in tasks if task in beside], pa.string())

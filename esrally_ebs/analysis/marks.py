@@ -1,4 +1,4 @@
-"""Finds blocks in which an event (garbage collection, a limiter, a fault ...) hit one arm of a round only.
+"""Marks blocks in which an event (garbage collection, a limiter, a fault, ...) hit one arm of a round only.
 
 A block is the requests of one task on one arm in one round. It is marked, never dropped: whoever gives a
 verdict can give it with and without the marked rounds.
@@ -20,17 +20,17 @@ from esrally_ebs.model import Event
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import number_of
 
-# An event counts when it took more than this share of the time of the block's requests.
+# Least share of the time of a block's requests for an event to count.
 MATTERS = 0.01
 # The kernel counts stolen time in hundredths of a second, of which a block has a few dozen.
 _STOLEN_MATTERS = 0.1
-# Emulated volumes on a quiet machine of two cores beside two nodes are late by -2 to 11 % (the kernel's path
-# is longer when it is busy); beside other work by 27 to 200 %. A block's I/Os vary more than a session's.
+# Emulated volumes beside two nodes on a quiet machine of two cores are -2 to 11 % late (the kernel's path is
+# longer when it is busy), beside other work 27 to 200 %. Blocks vary more than whole sessions.
 _LATE_MATTERS = 0.25
 _LATE_MATTERS_S = 5e-3  # the kernel counts I/O time in milliseconds
 
 Block = tuple[str, str, int]  # arm, task, round
-# Start and end (epoch seconds) of each request, a row each, in order
+# Start and end (seconds since the epoch) of each request, one row each, in order
 Spans = Mapping[Block, npt.NDArray[np.float64]]
 
 
@@ -39,21 +39,21 @@ class Cause:
     """An event that made a block slower or faster."""
 
     kind: str  # limiter | stolen | late | gc | fault | failed | resident | retried
-    what: str  # in a word or two: "throughput limiter"
+    what: str  # short name: "throughput limiter"
     text: str
-    # Of the time of the block's requests; for a limiter of its I/Os, for steal of the processors, for an
-    # emulated volume that was late of what its I/Os were to take.
+    # Share of the time of the block's requests; for a limiter of I/O time, for steal of processor time, for a
+    # late emulated volume of the time that its model wanted.
     share: float | None = None
 
 
 def marked_blocks(
     session: Session, *, compared_as: Callable[[Block], Block] = lambda block: block
 ) -> Mapping[Block, tuple[Cause, ...]]:
-    """The blocks with a cause that not all arms of the same task and round have, in order of time.
+    """Blocks, in order of time, with causes that not all arms of the same task and round have.
 
-    An event on every arm of a round hits them alike and marks none; two different limiters do not. A round
-    in which the session was cut off is not compared, so it is not marked either.
-    ``compared_as`` gives a recorded block the arm and round under which it is compared with others.
+    An event on every arm of a round marks none of its blocks; two different limiters do. The round in which a
+    session was cut off is not compared, so not marked. ``compared_as`` maps a recorded block to the arm and
+    round under which it is compared.
     """
     requests = _requests(session.samples)
     cut, causes = cut_round(session), dict[Block, list[Cause]]()
@@ -77,7 +77,7 @@ def marked_blocks(
 
 
 def _requests(samples: pa.Table) -> Spans:
-    """The measured requests of each block."""
+    """Start and end of the measured requests of each block."""
     columns = ["arm", "task", "round", "started_s", "service_time_s"]
     own = samples.select(columns).filter(is_of_rounds(samples))
     starts, lengths = own["started_s"].to_numpy(), own["service_time_s"].to_numpy()
@@ -105,7 +105,7 @@ def _causes(session: Session, profiles: Profiles, requests: Spans) -> Iterator[t
 
 
 def _profile_causes(profile: Profile) -> Iterator[Cause]:
-    """What the counters of a block say: limits, stolen processor time, a late emulated volume."""
+    """Causes shown by a block's counters: limits, stolen processor time, a late emulated volume."""
     for limit, share in profile.held_back.items():
         if share > MATTERS:
             if limit in profile.exceeded_s:
@@ -123,7 +123,7 @@ def _profile_causes(profile: Profile) -> Iterator[Cause]:
 
 
 def _pauses(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, Cause]]:
-    """Collections that fell into requests, by how much of each request they took."""
+    """Garbage collections that overlap requests, by the share of the requests' time."""
     pauses = [
         (event.arm, event.at_s - (event.number("seconds") or 0.0), event.at_s)
         for event in events
@@ -142,7 +142,7 @@ def _pauses(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, C
 
 
 def _faults(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, Cause]]:
-    """A fault marks the block that it fell into or that it ended: the arm's last one to begin before it."""
+    """Faults; each marks the block that it fell into or ended: the arm's last block to begin before it."""
     for event in events:
         if event.kind != "fault" or event.arm is None:
             continue

@@ -1,4 +1,4 @@
-"""Many questions at once: p values adjusted so that all claims together share one chance of being false."""
+"""Adjusts p values of many questions so that all claims together share one chance of being false."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def hochberg(p_values: Sequence[float]) -> list[float]:
-    """Hochberg's (1988) step-up adjustment: bounds the chance of any false claim as Holm's does.
+    """Hochberg's (1988) step-up adjustment: bounds the chance of any false claim, as Holm's does.
 
     Where many p values are small at once it claims more. It needs tests that are independent or positively
     dependent (Sarkar 1998), as arms are that are compared with one reference.
@@ -32,15 +32,15 @@ def hochberg(p_values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class PValues:
-    """Of what is asked about one arm against the reference; of each task, and of all tasks together last."""
+    """P values for one arm against the reference: of each task, then of all tasks together."""
 
     different: Sequence[float]
     equivalent: Sequence[float]
-    has_whole: bool  # whether the last is of all tasks together
+    has_whole: bool  # whether the last is for all tasks together
 
 
 def adjusted(families: Sequence[PValues], *, gated: bool = False) -> list[PValues]:
-    """P values of all arms: comparing each of them to alpha bounds the chance of any false claim by alpha.
+    """P values of all arms: comparing each with alpha bounds the chance of any false claim by alpha.
 
     One arm against the reference: Holm's method over its tasks and all of them together.
 
@@ -58,7 +58,7 @@ def adjusted(families: Sequence[PValues], *, gated: bool = False) -> list[PValue
 
 
 def behind_gate(family: PValues, arms: int) -> PValues:
-    """P values of one of ``arms`` arms against the reference, single tasks behind all of them together."""
+    """P values for one of ``arms`` arms; single tasks are tested behind all of them together."""
     different = [min(1.0, arms * p) for p in family.different]
     equivalent = [min(1.0, arms * p) for p in hochberg(family.equivalent)]
     if not family.has_whole:
@@ -73,9 +73,9 @@ def behind_gate(family: PValues, arms: int) -> PValues:
 
 
 def needed_rounds(arms: int, tasks: int, confidence: float) -> int:
-    """The fewest rounds with which a session of these arms and tasks can show any difference at all.
+    """The fewest rounds with which a session of these arms and tasks can show any difference.
 
-    With fewer, no agreement between rounds is strong enough: its p stays above what ``adjusted`` asks for.
+    With fewer, even full agreement between rounds leaves p above what ``adjusted`` requires.
     """
     questions = arms - 1 if arms > 2 else tasks + (tasks > 1)
     rounds = MIN_ROUNDS

@@ -27,22 +27,22 @@ class PooledRatio(Claim):
 
     task: str | None  # None = all tasks together
     sessions: int
-    ratio: Estimate  # for this task alone, not corrected for many
-    between: float  # standard deviation of its logarithm between sessions, beyond their own errors
+    ratio: Estimate  # for this task alone, not corrected for several
+    between: float  # standard deviation of the logarithm between sessions, beyond their own errors
 
 
 def pool(sessions: Sequence[Findings], *, margin: float, confidence: float) -> tuple[PooledRatio, ...]:
-    """The common ratios of each arm against the reference, all tasks together before single tasks.
+    """Common ratios of each arm against the reference, all tasks together before single tasks.
 
-    What not all sessions have an interval for is left out; nothing is pooled below MIN_SESSIONS. Any false
-    claim has at most a chance of 1 - ``confidence``: single tasks stand behind all of them together.
+    Leaves out what some session has no interval for; pools nothing below MIN_SESSIONS. The chance of any
+    false claim is at most 1 - ``confidence``: single tasks are tested behind all of them together.
     """
     if len(sessions) < MIN_SESSIONS:
         return ()
     pooled: list[PooledRatio] = []
     pairs = sessions[0].pairs
     tasks: list[str | None] = list(sessions[0].tasks)
-    if all(set(one.tasks) == set(tasks) for one in sessions):  # else all of them together are not the same
+    if all(set(one.tasks) == set(tasks) for one in sessions):  # else "all together" means different tasks
         tasks.append(None)
     for pair in pairs:
         means = {
@@ -56,7 +56,7 @@ def pool(sessions: Sequence[Findings], *, margin: float, confidence: float) -> t
 
 
 def _with_error(ratio: Estimate, rounds: int, confidence: float) -> tuple[float, float] | None:
-    """The logarithm of a session's ratio and its standard error; None without an interval."""
+    """Logarithm of a session's ratio and its standard error; None without an interval."""
     if ratio.low is None or ratio.high is None:
         return None
     half = math.log(ratio.high / ratio.low) / 2
@@ -66,7 +66,7 @@ def _with_error(ratio: Estimate, rounds: int, confidence: float) -> tuple[float,
 def _estimates(
     sessions: Sequence[Findings], task: str | None, pair: tuple[str, str]
 ) -> list[tuple[float, float]] | None:
-    """Logarithm and own standard error of each session; None when a session has no interval."""
+    """Logarithm and standard error of each session; None if any session has no interval."""
     estimates = []
     for one in sessions:
         results = one.overall if task is None else [c for c in one.comparisons if c.task == task]

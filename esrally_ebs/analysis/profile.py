@@ -1,7 +1,7 @@
-"""What requests did to their volume: ``io`` events to windows, windows to a profile per task, arm and round.
+"""What requests did to their volume: ``io`` events to windows, windows to profiles by task, arm and round.
 
-An event has the counters right before a request and right after it. Requests of several clients overlap;
-those are joined into one window from the first counters to the last, so that nothing is counted twice.
+An event has the counters right before and right after a request. Overlapping requests of several clients are
+joined into one window from the first counters to the last, so that nothing is counted twice.
 """
 
 import math
@@ -17,28 +17,28 @@ from esrally_ebs.model import Event, Phase, of_any
 from esrally_ebs.store.session import Session
 
 KIND = "io"
-BESIDE = "beside"  # of the same form, and of writes while a search is measured
-FIO = "fio"  # of the same form, and of a fio job instead of a request
-CALIBRATION = "calibration"  # of an arm's emulated volumes: ``error_s`` of a read by its bytes
+BESIDE = "beside"  # same form, for writes while a search is measured
+FIO = "fio"  # same form, for a fio job
+CALIBRATION = "calibration"  # of an arm's emulated volumes: ``error_s`` of a read, by size in bytes
 WAITED = "emulator.waited_s."  # and the limiter's name
 EXCEEDED = "ebs.exceeded_s."  # and the limit's name
 _TARGET = "emulator.target_s."  # and read or write
-CREDITS = "emulator.credits"  # a level, which also falls; all other counters only grow
-_LEVELS = frozenset({"device.in_flight"})  # no counter at all
-# /proc/diskstats prints times as 32-bit milliseconds: after 49.7 days of I/O they begin at 0 again.
+CREDITS = "emulator.credits"  # a level: may fall; all other counters only grow
+_LEVELS = frozenset({"device.in_flight"})  # values that are no counters
+# /proc/diskstats has times as 32-bit milliseconds: they wrap after 49.7 days of I/O.
 _TIME_WRAPS_S = 2**32 / 1000
 _TIMES = frozenset({"device.read_s", "device.write_s", "device.weighted_s"})
-# A time that seems to have wrapped must be one that so many requests in flight can explain.
+# A wrapped time must be explicable by at most this many requests in flight.
 _MAX_IN_FLIGHT = 10_000
-# Of the I/Os that the kernel counted an emulated volume must have counted as many, but for so large a share:
-# where the kernel splits or joins them on their way, times of one are not those of the other.
+# The kernel's and the emulated volume's counts of I/Os may differ by this share. They differ more where the
+# kernel splits or merges I/Os; then the times of one do not compare with those of the other.
 _MAX_COUNT_DIFFERENCE = 0.01
 _HELD_BACK = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Some requests of one task on one arm in one round."""
+    """Requests of one task on one arm in one round, with counters before and after."""
 
     arm: str
     task: str
@@ -47,8 +47,8 @@ class Window:
     start_s: float  # seconds since the epoch
     end_s: float
     begin: Mapping[str, float]  # counters before the requests
-    end: Mapping[str, float]  # and after them
-    grown: Mapping[str, float]  # by counter that both have; empty until windows are joined
+    end: Mapping[str, float]  # counters after them
+    grown: Mapping[str, float]  # growth of counters in both; empty until windows are joined
 
     @property
     def seconds(self) -> float:
@@ -56,7 +56,7 @@ class Window:
 
 
 def read_windows(events: Iterable[Event], kind: str = KIND) -> tuple[tuple[Window, ...], int]:
-    """Windows in order of time, and the number of useless events: broken, or of counters that began anew."""
+    """Windows in order of time, and the number of useless events: broken, or with counters that restarted."""
     parsed = [_window(event) for event in events if event.kind == kind]
     joined = _joined(window for window in parsed if window is not None)
     windows = [replace(window, grown=grown) for window in joined if (grown := _grown(window)) is not None]
@@ -92,7 +92,7 @@ def _counters(table: Mapping[str, object]) -> dict[str, float]:
 
 
 def _joined(windows: Iterable[Window]) -> list[Window]:
-    """Overlapping windows of one block as one; others as they are."""
+    """Windows, with overlapping ones of one block joined."""
     last: dict[tuple[str, str, int], Window] = {}
     done: list[Window] = []
     for window in sorted(windows, key=lambda one: one.start_s):
@@ -110,7 +110,7 @@ def _joined(windows: Iterable[Window]) -> list[Window]:
 
 
 def _grown(window: Window) -> dict[str, float] | None:
-    """None when a counter fell: the volume was attached again in between."""
+    """Growth of each counter; None if one fell: the volume was attached again in between."""
     grown = {}
     for name in (window.begin.keys() & window.end.keys()) - _LEVELS:
         growth = _growth(name, window.begin[name], window.end[name], window.seconds)
@@ -128,22 +128,22 @@ def _growth(name: str, begin: float, end: float, seconds: float) -> float | None
 
 
 def with_counter(counter: str, windows: Sequence[Window]) -> Sequence[Window]:
-    """Those that have this counter, if any has: one that was not read would leave its arm unchecked."""
+    """Windows with this counter, if any has it; else all: an unread counter would leave its arm unchecked."""
     return [window for window in windows if counter in window.grown] or windows
 
 
 def tasks_beside_writes(events: Iterable[Event]) -> set[str]:
-    """The searches that writes run beside, as the events of bringing arms back before them say."""
+    """Searches with writes beside them, according to events of bringing arms back."""
     brought_back = (event.fields for event in events if event.kind == "brought-back")
-    # an older session's event does not name the writes, and has a task only where there were any
+    # older sessions' events do not list the writes; they have a task only where there were any
     return {str(fields["task"]) for fields in brought_back if fields.get("writes", fields.get("task"))}
 
 
 def whole_blocks(windows: Sequence[Window], tasks: Collection[str], samples: pa.Table) -> list[Window]:
-    """Those of ``tasks`` as one for each block, from its first counters to its last; others as they are.
+    """Windows with each block of ``tasks`` joined, from its first counters to its last; others unchanged.
 
-    What goes on between requests, as writes do, may take longer than they: the counters around one then have
-    the end of I/Os that began before it, and only the beginning of others.
+    Activity between requests, such as writes, may last longer than they: counters around one request would
+    have the end of I/Os that began before it, and only the beginning of others.
     """
     blocks: dict[tuple[str, str, int], list[Window]] = {}
     for window in windows:
@@ -162,7 +162,7 @@ def whole_blocks(windows: Sequence[Window], tasks: Collection[str], samples: pa.
 
 
 def _measured(samples: pa.Table) -> dict[str, npt.NDArray[np.float64]]:
-    """By arm: when each request of the rounds that is measured begins, and when it ends, in two rows."""
+    """Begins and ends of each arm's measured requests in rounds, in two rows."""
     of_rounds = pc.and_(pc.equal(samples["phase"], Phase.MEASURE.value), pc.greater(samples["round"], 0))
     own = samples.select(["arm", "started_s", "service_time_s"]).filter(of_rounds)
     spans = {}
@@ -174,9 +174,9 @@ def _measured(samples: pa.Table) -> dict[str, npt.NDArray[np.float64]]:
 
 
 def _without_warm_up(block: Iterable[Window], searches: npt.NDArray[np.float64]) -> list[Window]:
-    """From the last that begins before the block's first measured search on; all where it has none.
+    """Windows from the last one that begins before the first measured search; all if the block has none.
 
-    In its warm-up buckets are still full, and none of its files is in the page cache.
+    During a block's warm-up buckets are still full, and none of its files is in the page cache.
     """
     ordered = sorted(block, key=lambda window: window.start_s)
     begins, ends = ordered[0].start_s, max(window.end_s for window in ordered)
@@ -187,11 +187,11 @@ def _without_warm_up(block: Iterable[Window], searches: npt.NDArray[np.float64])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """I/O of some requests; what was not recorded is None."""
+    """I/O of some requests; values that were not recorded are None."""
 
     requests: int
-    seconds: float  # of the windows, added up
-    grown: Mapping[str, float]  # by counter, added up
+    seconds: float  # total of the windows
+    grown: Mapping[str, float]  # growth by counter, added up
 
     def per_request(self, counter: str) -> float | None:
         grown = self.grown.get(counter)
@@ -214,7 +214,7 @@ class Profile:
 
     @property
     def await_s(self) -> float | None:
-        """Mean time of a read at the device, limiters included; the kernel counts it in milliseconds.
+        """Mean time of a read at the device, including limiters; the kernel counts it in milliseconds.
 
         None without any: many kernels (5.10 from 5.10.91 on) count I/Os of md arrays, and not their times.
         """
@@ -228,19 +228,19 @@ class Profile:
 
     @property
     def io_s(self) -> float | None:
-        """Time that all I/Os took, added up."""
+        """Time of all I/Os, added up."""
         return self._sum("device.read_s", "device.write_s")
 
     @property
     def processor_s(self) -> float | None:
-        """Processor time per request of the whole node, all of its threads added up."""
+        """Processor time of the whole node per request, over all threads."""
         return self.per_request("node.processor_s")
 
     @property
     def waited_s(self) -> Mapping[str, float]:
-        """By limiter of an emulated volume: seconds that I/Os waited because of it, added up.
+        """Seconds that I/Os waited for each limiter of an emulated volume, added up.
 
-        Of striped volumes those of all together: each has limiters of its own, and a part of the I/Os.
+        For striped volumes, the sum over them: each has its own limiters and a share of the I/Os.
         """
         waited: dict[str, float] = {}
         for name, seconds in self.grown.items():
@@ -251,51 +251,51 @@ class Profile:
 
     @property
     def exceeded_s(self) -> Mapping[str, float]:
-        """By limit of a real volume or its instance: seconds during which more was asked for."""
+        """Seconds during which demand exceeded each limit of a real volume or its instance."""
         return {name.removeprefix(EXCEEDED): s for name, s in self.grown.items() if name.startswith(EXCEEDED)}
 
     @property
     def held_back(self) -> Mapping[str, float]:
-        """By limit: the share of the I/Os' time that was waiting (emulated), or of the requests' time."""
-        # nodes of a cluster are added up, though they may have asked for more at the same time
+        """By limit: the waiting share of I/O time (emulated), or the exceeded share of the requests' time."""
+        # nodes of a cluster are added up, though they may have exceeded it at the same time
         shares = {limit: min(1.0, s / self.seconds) for limit, s in self.exceeded_s.items() if self.seconds}
         io_s = self.io_s
         if io_s:
-            # The kernel's milliseconds may round a short time below the wait within it.
+            # In milliseconds, the kernel may round a short time below the wait that it includes.
             shares |= {limit: min(1.0, s / io_s) for limit, s in self.waited_s.items()}
         return shares
 
     @property
     def is_held_back(self) -> bool:
-        """Whether most of what an emulated volume's model wants is waiting for its limits.
+        """Whether most of the time that an emulated volume's model wants is waiting for limits.
 
-        With many I/Os in flight these alone decide then how long one takes: what it waits longer on its way
-        to the volume, it waits less there. A machine slower than the limits leaves nothing to wait for.
+        With many I/Os in flight the limits alone then decide how long one takes: a delay on its way to the
+        volume shortens its wait there. A machine slower than the limits leaves nothing to wait for.
         """
         wanted_s = sum(s for name, s in self.grown.items() if name.startswith(_TARGET))
         return 0 < _HELD_BACK * wanted_s <= sum(self.waited_s.values())
 
     @property
     def longest_wait(self) -> tuple[str, float]:
-        """The limit of ``held_back`` with the largest share, and that; nothing where none was counted."""
+        """The limit of ``held_back`` with the largest share, and the share; ("", 0) if none was counted."""
         return max(self.held_back.items(), key=lambda item: item[1], default=("", 0.0))
 
     @property
     def late_s(self) -> float | None:
-        """Of an emulated volume: how much longer its I/Os took than its model wanted, added up."""
+        """How much longer I/Os of an emulated volume took than its model wanted, added up."""
         times = self._late_times()
         return None if times is None else times[0] - times[1]
 
     @property
     def late(self) -> float | None:
-        """``late_s`` as a share of what the model wanted; None where there was no I/O."""
+        """``late_s`` as a share of the model's time; None without I/O."""
         took_s, wanted_s = self._late_times() or (0.0, 0.0)
         return took_s / wanted_s - 1 if took_s > 0 and wanted_s > 0 else None
 
     def _late_times(self) -> tuple[float, float] | None:
-        """Seconds that an emulated volume's I/Os took and that its model wanted, reads and writes added up.
+        """Seconds that an emulated volume's I/Os took, and that its model wanted; reads and writes added up.
 
-        Of those only that the kernel and the volume counted alike: to the kernel, a flush is a write.
+        Only of directions that kernel and volume counted alike: the kernel counts a flush as a write.
         """
         times = []
         for way in ("read", "write"):
@@ -308,7 +308,7 @@ class Profile:
 
     @property
     def stolen(self) -> float | None:
-        """Of the processor time that the machine asked for, the share that its host gave to somebody else."""
+        """Share of the requested processor time that the host gave to others."""
         stolen, busy = (self.grown.get(f"processor.{name}_s") for name in ("stolen", "busy"))
         if stolen is None or busy is None or stolen + busy <= 0:
             return None
@@ -316,7 +316,7 @@ class Profile:
 
     @property
     def credits_spent(self) -> float | None:
-        """Burst credits that left the bucket, less those that came back meanwhile."""
+        """Burst credits spent, less those earned meanwhile."""
         grown = self.grown.get(CREDITS)
         return None if grown is None else -grown
 
@@ -330,12 +330,12 @@ class Profile:
         return dividend / divisor if divisor and dividend is not None else None
 
 
-# (task, arm) to round to profile, tasks and arms in order of appearance
+# task and arm to round to profile; tasks and arms in order of appearance
 Profiles = Mapping[tuple[str, str], Mapping[int, Profile]]
 
 
 def singles(windows: Iterable[Window]) -> Mapping[tuple[str, str], Sequence[Profile]]:
-    """The profile of each window of each task on each arm, in order of time."""
+    """A profile for each window, by task and arm, in order of time."""
     profiles: dict[tuple[str, str], list[Profile]] = {}
     for window in windows:
         profiles.setdefault((window.task, window.arm), []).append(_sum([window]))
@@ -343,14 +343,14 @@ def singles(windows: Iterable[Window]) -> Mapping[tuple[str, str], Sequence[Prof
 
 
 def block_profiles(session: Session, kind: str = KIND) -> Profiles:
-    """What arms did while requests ran; beside writes, and of these, whole blocks."""
+    """Profiles of arms while requests ran; for searches beside writes, and their writes, of whole blocks."""
     windows = read_windows(session.events, kind)[0]
     beside = tasks_beside_writes(session.events) if kind == KIND else {window.task for window in windows}
     return profiles_of(whole_blocks(windows, beside, session.samples))
 
 
 def profiles_of(windows: Iterable[Window]) -> Profiles:
-    """The profile of each task on each arm in each round."""
+    """Profile by task and arm, and by round."""
     blocks: dict[tuple[str, str], dict[int, list[Window]]] = {}
     for window in windows:
         rounds = blocks.setdefault((window.task, window.arm), {})
@@ -361,7 +361,7 @@ def profiles_of(windows: Iterable[Window]) -> Profiles:
 
 
 def arm_profiles(profiles: Profiles, arms: Iterable[str]) -> Iterator[tuple[str, Profile]]:
-    """Each arm that was observed, with all its tasks and rounds as one."""
+    """One profile per observed arm, over all its tasks and rounds."""
     for arm in arms:
         own = [p for (_, of), by_round in profiles.items() if of == arm for p in by_round.values()]
         if own:
@@ -369,12 +369,12 @@ def arm_profiles(profiles: Profiles, arms: Iterable[str]) -> Iterator[tuple[str,
 
 
 def pooled(profiles: Iterable[Profile]) -> Profile:
-    """Several profiles as one; ValueError for none."""
+    """One profile for several. Raises ValueError for none."""
     return _sum(list(profiles))
 
 
 def _sum(parts: list[Window] | list[Profile]) -> Profile:
-    """A counter that one part lacks is left out: its sum would stand for fewer requests than the others."""
+    """Sum of profiles, without counters that one part lacks: their sums would cover fewer requests."""
     if not parts:
         raise ValueError("no requests were observed")
     shared = set.intersection(*(set(part.grown) for part in parts))
@@ -386,9 +386,9 @@ def _sum(parts: list[Window] | list[Profile]) -> Profile:
 
 
 def calibration_errors(events: Sequence[Event]) -> dict[tuple[str, str], float]:
-    """By task and arm: a request's standard error, as a share, by what its emulated volume's reads are off.
+    """By task and arm: a request's standard error, as a share, from the error of its emulated volume's reads.
 
-    A request is off by no more than all of its reads, nor, where these overlap, by a larger share than each.
+    It is at most the error of all its reads together and, where they overlap, at most the share of each.
     """
     errors = {event.arm: _read_errors(event) for event in events if event.kind == CALIBRATION}
     by_task = profiles_of(read_windows(events)[0]) if any(errors.values()) else {}
@@ -398,12 +398,12 @@ def calibration_errors(events: Sequence[Event]) -> dict[tuple[str, str], float]:
         if of_reads and profile.io_bytes and profile.await_s and profile.reads:
             error_s = float(np.interp(profile.io_bytes, list(of_reads), list(of_reads.values())))
             most = error_s * profile.reads * profile.requests / profile.seconds
-            shares[task, arm] = min(most, error_s / profile.await_s, 1.0)  # of a broken record
+            shares[task, arm] = min(most, error_s / profile.await_s, 1.0)  # "1.0": the record may be broken
     return shares
 
 
 def _read_errors(event: Event) -> dict[int, float]:
-    """In the order of bytes; nothing of what is no such table."""
+    """Errors by read size, sorted; empty if the event has no such table."""
     try:
         table = {int(size): float(s) for size, s in event.fields["error_s"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):

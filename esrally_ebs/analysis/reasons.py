@@ -25,7 +25,7 @@ from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import is_time, rows_by
 from esrally_ebs.store.session import Session
 
-# One size alone says nothing of sizes that are further away than this factor.
+# Sizes further away than this factor from the only measured size have no prediction.
 _MAX_SIZE_FACTOR = 2.0
 # A limiter explains a difference when it took this share of the slower arm's I/O time, this many times as
 # much as on the other arm, and its waits make up this part of the difference. What differs is the 50th
@@ -34,31 +34,32 @@ _MIN_SHARE = 0.1
 _MIN_FACTOR = 2.0
 _MIN_PART = 0.5
 
-# fio's round (start or end of the session) to the size of a read to its mean time in seconds
+# fio's round (start or end of the session), to a read's size, to its mean time in seconds
 FioReadTimes = Mapping[int, Mapping[int, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioPrediction:
-    """How much longer a query should take on arm b than on arm a; seconds, negative when b is faster."""
+    """How much longer a query should take on arm b than on arm a, in seconds; negative if b is faster."""
 
-    difference_s: Estimate  # without an interval where fio ran once, or in one round only
+    difference_s: Estimate  # no interval if fio ran once, or in one round only
     reads: float  # per query on b
     io_bytes: float  # of a read on b
-    per_read_s: float  # by how much a read of that size takes longer on b, in fio
-    overlap: float  # reads at once on b, at least 1
+    per_read_s: float  # how much longer a read of that size takes on b, in fio
+    overlap: float  # simultaneous reads on b, at least 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Time:
     value: float
-    error: float | None  # standard error; None when fio ran once
+    error: float | None  # standard error; None if fio ran once
 
 
 def own_parts(windows: Iterable[Window], samples: pa.Table) -> list[Window]:
-    """Windows with what the observed requests did, where those of other clients ran meanwhile.
+    """Windows reduced to the observed requests' part, where other clients' requests overlapped.
 
-    What counters grew by is divided by how many requests ran: one counts by the part of its time within.
+    The growth of counters is divided by the number of overlapping requests, each weighted by the part of its
+    time inside.
     """
     own = samples.select(["task", "arm", "round", "client", "started_s", "service_time_s"])
     own = own.filter(is_time(own["service_time_s"]))
@@ -78,7 +79,7 @@ def own_parts(windows: Iterable[Window], samples: pa.Table) -> list[Window]:
 
 
 def fio_read_times(session: Session) -> Mapping[str, FioReadTimes]:
-    """By arm: the plan's random reads at queue depth 1, as fio measured them."""
+    """fio's times of the plan's random reads at queue depth 1, by arm."""
     jobs = {
         job.name
         for job in session.plan.baseline
@@ -99,7 +100,7 @@ def predict(
     *,
     confidence: float,
 ) -> FioPrediction | None:
-    """The expected difference over the rounds that both arms have; None where anything for it is missing."""
+    """The expected difference over the rounds that both arms have; None if any input is missing."""
     rounds = sorted(a.keys() & b.keys())
     differences = [_difference(a[r], b[r], fio_a, fio_b) for r in rounds]
     known = [difference for difference in differences if difference is not None]
@@ -129,7 +130,7 @@ def _difference(a: Profile, b: Profile, fio_a: FioReadTimes, fio_b: FioReadTimes
 
 
 def _query(profile: Profile, fio: FioReadTimes) -> _Time | None:
-    """What the reads of one query should take."""
+    """Expected time of one query's reads."""
     reads, size = profile.reads, profile.io_bytes
     if reads == 0:
         return _Time(0.0, 0.0)
@@ -145,7 +146,7 @@ def _overlap(profile: Profile) -> float:
 
 
 def _time(fio: FioReadTimes, size: float) -> _Time | None:
-    """One read of that size: the mean over fio's runs, and its standard error."""
+    """One read of that size: mean over fio's runs, and standard error."""
     times = [_on_line(by_size, size) for by_size in fio.values()]
     known = [time for time in times if time is not None and time > 0]
     if not known or len(known) < len(times):
@@ -172,7 +173,7 @@ def _fio_error(a: Profile, b: Profile, fio_a: FioReadTimes, fio_b: FioReadTimes)
 
 
 def _half(values: Sequence[float], fio_error: float | None, confidence: float) -> float | None:
-    """Half the interval: the spread over rounds and fio's own, as independent errors."""
+    """Half the interval: spread over rounds and fio's error, combined as independent errors."""
     if fio_error is None or len(values) < 2:
         return None
     student = float(special.stdtrit(len(values) - 1, (1 + confidence) / 2))
@@ -182,28 +183,28 @@ def _half(values: Sequence[float], fio_error: float | None, confidence: float) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What explains that a task is slower on one arm; arms by what they are to be called."""
+    """One reason why a task is slower on an arm; arms by their display names."""
 
     kind: Literal["waited", "exceeded", "reads", "processors"]
     slower: str
     faster: str
-    limit: str = ""  # that held back the slower arm; empty for reads
-    share: float = 0.0  # of its I/O time that it waited, or of the time that it asked for more
+    limit: str = ""  # the limit that held back the slower arm; empty for reads
+    share: float = 0.0  # of I/O time that it waited, or of the time that demand exceeded the limit
     share_on_faster: float = 0.0
-    per_read_s: float = 0.0  # by how much a read takes longer on the slower arm, in fio
+    per_read_s: float = 0.0  # how much longer a read takes on the slower arm, in fio
     reads: float = 0.0  # per query on the slower arm
     reads_on_faster: float = 0.0
-    predicted_s: float = 0.0  # how much longer a query should take, or used the processors
+    predicted_s: float = 0.0  # seconds: longer per query by fio, or more processor time
     measured_s: float = 0.0
 
     @property
     def subject(self) -> tuple[str, str, str, str]:
-        """What reasons of several tasks have in common when one sentence can be made of them."""
+        """Key for reasons that one sentence can cover."""
         return self.kind, self.slower, self.faster, self.limit
 
 
 def sentence(reasons: Sequence[Explanation]) -> str:
-    """What reasons of one subject say together, without a full stop: ranges where tasks differ."""
+    """One sentence, without a full stop, for reasons of one subject; ranges where tasks differ."""
     first = reasons[0]
     if first.kind == "reads":
         return _reads_sentence(reasons)
@@ -257,10 +258,10 @@ def why(
     prediction: FioPrediction | None,
     measured: Estimate,
 ) -> tuple[Explanation, ...]:
-    """Why ``b`` (as it is to be called) differs from ``a``; nothing when the data do not say.
+    """Why ``b`` differs from ``a`` (both display names); empty if the data do not show it.
 
     ``measured`` is a proven difference b - a in seconds. ``of_a`` and ``of_b`` are profiles of single
-    requests, as far as these did not overlap.
+    requests, or of overlapping ones joined.
     """
     if not of_a or not of_b:
         return ()
@@ -274,23 +275,23 @@ def why(
 
 
 class _Requests:
-    """An arm by what it is called, and its requests: each, and all as one."""
+    """An arm by display name, with profiles of each request and of all."""
 
     def __init__(self, arm: str, each: Sequence[Profile]) -> None:
         self.arm, self.each, self.whole = arm, each, pooled(each)
 
     def processor_s(self) -> tuple[float, float]:
-        """Of a query, in the mean and of the middle one; no number where it was not counted."""
+        """Processor time of a query, mean and median; nan where it was not counted."""
         each = [math.nan if one.processor_s is None else one.processor_s for one in self.each]
         return fmean(each), median(each)
 
     def wait_s(self, limit: str) -> tuple[float, float]:
-        """By a limiter, as ``processor_s``."""
+        """Wait of a query for a limiter, mean and median."""
         return _waits(self.whole, limit), median(_waits(one, limit) for one in self.each)
 
 
 def _processors(slower: _Requests, faster: _Requests, difference_s: float) -> Iterator[Explanation]:
-    """What the node used of its processors, where that is most of the difference."""
+    """A reason if the nodes' processor time is most of the difference."""
     more_s = _longer_s(slower.processor_s(), faster.processor_s())
     if more_s >= _MIN_PART * difference_s:
         yield Explanation(
@@ -308,7 +309,7 @@ def _limiters(slower: _Requests, faster: _Requests, difference_s: float) -> Iter
         if share < _MIN_SHARE or share < _MIN_FACTOR * elsewhere:
             continue
         kind: Literal["waited", "exceeded"] = "waited"
-        if limit in slower.whole.exceeded_s:  # how long, but not how much longer requests took because of it
+        if limit in slower.whole.exceeded_s:  # for how long, not how much longer requests took
             kind = "exceeded"
             explains = median(one.held_back.get(limit, 0.0) for one in slower.each) >= _MIN_SHARE
         else:
@@ -325,12 +326,12 @@ def _limiters(slower: _Requests, faster: _Requests, difference_s: float) -> Iter
 
 
 def _longer_s(slower: tuple[float, float], faster: tuple[float, float]) -> float:
-    """By how much more the slower arm took: per query in the mean and in the middle one, the less."""
+    """How much longer the slower arm took per query: by the mean or the median, whichever is less."""
     return min(slower[0] - faster[0], slower[1] - faster[1])
 
 
 def _waits(profile: Profile, limit: str) -> float:
-    """Seconds that a limiter added to a query, waits of I/Os at once counted once."""
+    """Seconds that a limiter added to a query; simultaneous waits count once."""
     return profile.waited_s.get(limit, 0.0) / profile.requests / _overlap(profile)
 
 
@@ -352,7 +353,7 @@ def _fio(
 
 
 def _agree(prediction: FioPrediction, measured: Estimate) -> bool:
-    """Same direction beyond doubt, and intervals that meet."""
+    """Whether both have the same direction beyond doubt, and intervals that overlap."""
     low, high = prediction.difference_s.low, prediction.difference_s.high
     if low is None or high is None or measured.low is None or measured.high is None:
         return False

@@ -22,21 +22,21 @@ from scipy import special
 Floats = npt.NDArray[np.float64]
 
 _FIRST_STEP = 0.01
-_PRECISION = 1e-3  # of the distance from the estimate to that end
+_PRECISION = 1e-3  # share of the distance from the estimate to that end
 _MEDIAN = 50
-# So many rounds must hold what lies beyond a tail's percentile of two arms, or its interval hangs on luck.
+# Requests beyond a tail's percentile must be spread over this many rounds, or its interval depends on luck.
 _ROUNDS_BEYOND = 5
-_BESIDE = (0.0, 0.001, -0.001, 0.01, -0.01, 0.1, -0.1, 1.0, -1.0)  # a ratio, as logarithms
-_ERRORS = 1.5  # so many standard errors to both sides: with one, few requests tell it by leaps
-_MIN_WIDTH = 1e-6  # of logarithms: less is a leap over times that are equal
-_STEPS = 16  # doublings after which there is no end: a ratio of e ** 655
-_NOTHING = 1e-12  # what sums of fractions that should cancel may be off
-_MIN_SPREAD = 1e-9  # of observations that agree to the last digit
+_BESIDE = (0.0, 0.001, -0.001, 0.01, -0.01, 0.1, -0.1, 1.0, -1.0)  # logarithms of ratios to try
+_ERRORS = 1.5  # standard errors on either side: within one, few requests change it in jumps
+_MIN_WIDTH = 1e-6  # of logarithms: less is a jump over tied times
+_STEPS = 16  # doublings before an end counts as absent: a ratio of e ** 655
+_NOTHING = 1e-12  # rounding error of sums of fractions that should cancel
+_MIN_SPREAD = 1e-9  # for observations that agree to the last digit
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and its interval; an end is None when there is too little to tell it."""
+    """A value and its interval; an end is None if there is too little data for it."""
 
     value: float
     low: float | None = None
@@ -45,19 +45,19 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean of sessions, or of starts of the nodes, each one observation: Student's t over them.
+    """Mean of sessions or of starts of the nodes, each one observation, with Student's t over them.
 
     Whatever a JVM draws for as long as it lives is in their spread. For a balanced one-way layout that is
     what REML with Satterthwaite's degrees of freedom gives (Searle, Casella and McCulloch 1992).
     """
 
     values: tuple[float, ...]
-    own: float = _MIN_SPREAD**2  # their own variance, for values that are all the same
-    off: float = 0.0  # what all of them are off by alike, a standard error
+    own: float = _MIN_SPREAD**2  # least variance, for values that are all equal
+    off: float = 0.0  # standard error that all values share
 
     @property
     def count(self) -> int:
-        """So many observations have one degree of freedom less."""
+        """Number of observations; degrees of freedom are one less."""
         return len(self.values)
 
     @property
@@ -66,25 +66,25 @@ class Mean:
 
     @property
     def variance(self) -> float:
-        """Of one observation."""
+        """Variance of one observation."""
         spread = float(np.var(self.values, ddof=1))
         return spread if math.sqrt(spread) >= _MIN_SPREAD else self.own
 
     @property
     def error(self) -> float:
-        """The standard error of the mean."""
+        """Standard error of the mean."""
         return math.sqrt(self.variance / self.count + self.off**2)
 
     def t(self, truth: float) -> float:
-        """Student's t against the true mean being ``truth``."""
+        """Student's t against a true mean of ``truth``."""
         return (self.value - truth) / self.error
 
     def p_different(self) -> float:
-        """Of the true mean's being 0."""
+        """P value for a true mean of 0."""
         return 2 * below(-abs(self.t(0.0)), self.count)
 
     def p_equivalent(self, limit: float) -> float:
-        """Of the true mean's lying outside of plus and minus ``limit``, by two one-sided tests."""
+        """P value for a true mean beyond plus or minus ``limit``, by two one-sided tests."""
         return max(below(self.t(limit), self.count), below(-self.t(-limit), self.count))
 
     def interval(self, confidence: float) -> Estimate:
@@ -92,40 +92,40 @@ class Mean:
         return Estimate(self.value, self.value - half, self.value + half)
 
     def ratio(self, confidence: float) -> Estimate:
-        """Of logarithms, the interval of what they are of."""
+        """For means of logarithms: the ratio and its interval."""
         value, half = self.value, critical_t(self.count, confidence) * self.error
         return Estimate(math.exp(value), math.exp(value - half), math.exp(value + half))
 
 
 class ArmTimes:
-    """Service times (s) of one task on one arm, sorted within each round; rounds are in the order of time."""
+    """Service times (s) of one task on one arm, sorted within each round; rounds in order of time."""
 
     def __init__(self, rounds: Sequence[Floats]) -> None:
         self.rounds = [np.sort(times) for times in rounds]
-        # stable sorting merges what is sorted already
+        # stable sorting merges runs that are already sorted
         self.all = np.sort(np.concatenate(self.rounds), kind="stable")
         self.sizes = np.array([len(times) for times in self.rounds], dtype=np.float64)
 
     def percentile(self, percentile: float) -> float:
-        """Of all requests together, interpolated as numpy does."""
+        """Percentile of all requests together, interpolated like numpy."""
         place = (len(self.all) - 1) * percentile / 100
         below = math.floor(place)
         above = min(below + 1, len(self.all) - 1)
         return float(self.all[below] + (self.all[above] - self.all[below]) * (place - below))
 
     def counts_below(self, value: float) -> Floats:
-        """Requests of each round below ``value``; one that equals it is half below."""
+        """Requests below ``value`` in each round; equal ones count half."""
         doubled = [
             times.searchsorted(value, "left") + times.searchsorted(value, "right") for times in self.rounds
         ]
         return np.array(doubled) / 2
 
     def interval(self, percentile: float, confidence: float) -> Estimate:
-        """The percentile of all requests, with the interval that rounds give it (Woodruff 1952)."""
+        """Percentile of all requests, with an interval from the rounds (Woodruff 1952)."""
         value = self.percentile(percentile)
         if percentile > _MEDIAN:
             return self._tail(value, percentile, confidence)
-        critical = critical_t(len(self.rounds) - 1, confidence)  # the line takes a degree of freedom
+        critical = critical_t(len(self.rounds) - 1, confidence)  # fitting the line takes a degree of freedom
 
         def is_kept(index: int) -> bool:
             below = self.counts_below(float(self.all[index])) - self.sizes * percentile / 100
@@ -139,10 +139,10 @@ class ArmTimes:
         return Estimate(value, min(value, float(self.all[low])), max(value, float(self.all[high])))
 
     def _tail(self, value: float, percentile: float, confidence: float) -> Estimate:
-        """A high percentile, by an interval of the fraction below it (Korn and Graubard 1998).
+        """A high percentile, from an interval of the fraction below it (Korn and Graubard 1998).
 
-        Rounds say as much of that fraction as so many independent requests would: the binomial interval of
-        these is lopsided, as rounds are of which few reach the tail.
+        The rounds are worth a certain number of independent requests; the binomial interval for these is
+        asymmetric, as are rounds few of which reach the tail.
         """
         level, requests, rounds = percentile / 100, float(self.sizes.sum()), len(self.rounds)
         departures = self.counts_below(value) - level * self.sizes
@@ -153,22 +153,22 @@ class ArmTimes:
         faster, slower, side = independent * level, independent * (1 - level), (1 - confidence) / 2
         low = float(special.betaincinv(faster, slower + 1, side))
         high = float(special.betaincinv(faster + 1, slower, 1 - side))
-        if high > 1 - 0.5 / requests:  # the slowest request is no end: a slower one was only not met
+        if high > 1 - 0.5 / requests:  # no upper end: a slower request may just not have occurred
             return Estimate(value)
         return Estimate(value, self.percentile(100 * low), self.percentile(100 * high))
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One task on two arms; ``a.rounds[i]`` and ``b.rounds[i]`` are of the same round."""
+    """One task on two arms; ``a.rounds[i]`` and ``b.rounds[i]`` are the same round."""
 
     a: ArmTimes
     b: ArmTimes
-    off: float = 0.0  # standard error of what b / a is off by in all rounds alike, as a share
+    off: float = 0.0  # standard error of b / a that all rounds share, as a share
 
     def evidence(self, percentile: float, ratio: float = 1.0, shift: float = 0.0) -> Floats:
-        """One number per round: how much more of a's than of b's requests lie below the percentile common to
-        a and (b - shift) / ratio; the numbers add up to the difference of the fractions. Positive: b slower.
+        """Per round, how much more of a's than of b's requests lie below the common percentile of a and (b -
+        shift) / ratio. The values add up to the difference of the fractions; positive: b is slower.
         """
         at_a, at_b = self._common(percentile, ratio, shift)
         below_a, below_b = self.a.counts_below(at_a), self.b.counts_below(at_b)
@@ -177,11 +177,11 @@ class Pair:
         return (below_a - level * self.a.sizes) / size_a - (below_b - level * self.b.sizes) / size_b
 
     def log_ratios(self, percentile: float) -> tuple[float, ...] | None:
-        """What each round says of b / a, as logarithms whose mean is that of all requests together.
+        """Each round's estimate of log(b / a); their mean is the estimate from all requests together.
 
-        The evidence of a round, by how fast that of all falls with the ratio (Bahadur 1966): over as far as
-        the ratio is unsure (Francisco and Fuller 1991), for beyond it may lie other modes, and close by
-        gaps between few requests. None where it does not fall bit by bit, as among times that are equal.
+        A round's evidence is divided by the slope of the total evidence over the ratio (Bahadur 1966), taken
+        over the ratio's uncertainty (Francisco and Fuller 1991): further away there may be other modes, and
+        nearer gaps between few requests. None if the total does not fall gradually, as with tied times.
         """
         value = math.log(self.b.percentile(percentile) / self.a.percentile(percentile))
         count = len(self.a.rounds)
@@ -192,7 +192,7 @@ class Pair:
         def is_kept(unsure: float, shift: float) -> bool:
             return abs(float(evidence(shift).sum())) <= unsure
 
-        # where rounds come in the same order on both arms, all agree on the ratio itself, and not beside it
+        # where rounds have the same order on both arms, all agree on the ratio itself, but not next to it
         near = (evidence(shift) for shift in _BESIDE)
         departures = next((e - e.mean() for e in near if np.ptp(e) > _NOTHING), None)
         if departures is None:
@@ -203,13 +203,14 @@ class Pair:
             if low is None or high is None:
                 return None
             if high - low >= _MIN_WIDTH:
-                # a median between two modes lies near one side: by their mean, it would seem surer than it is
+                # a median between two modes lies near one side; the mean of both would make it look too
+                # certain
                 width = math.hypot(low, high) / math.sqrt(2)
                 return tuple((value + count * width / unsure * departures).tolist())
-            unsure *= 2  # of times with few levels: as far as to the next ones
+            unsure *= 2  # with few distinct times: widen until the next ones are reached
 
     def ratio(self, percentile: float, confidence: float) -> Estimate:
-        """b / a of the percentile, for times above 0."""
+        """b / a of the percentile; times must be above 0."""
         value = self.b.percentile(percentile) / self.a.percentile(percentile)
         if not self._is_spread(percentile):
             return Estimate(value)
@@ -236,7 +237,7 @@ class Pair:
         return Estimate(value) if low is None or high is None else Estimate(value, low, high)
 
     def t(self, percentile: float, *, ratio: float = 1.0, shift: float = 0.0) -> float:
-        """Student's t of rounds against the truth being b = ratio * a + shift; positive: b is slower."""
+        """Student's t of rounds against b = ratio * a + shift; positive: b is slower."""
         t = student(self.evidence(percentile, ratio, shift))
         if not self.off:
             return t
@@ -246,16 +247,16 @@ class Pair:
         return less_sure(t, math.log(of_b / of_a / ratio), self.off)
 
     def _is_kept(self, percentile: float, confidence: float, **truth: float) -> bool:
-        """Whether the rounds do not speak against this ratio, or shift, being true."""
+        """Whether the rounds do not reject this ratio or shift."""
         return abs(self.t(percentile, **truth)) <= critical_t(len(self.a.rounds), confidence)
 
     def _is_spread(self, percentile: float) -> bool:
-        """Whether the requests beyond a tail's percentile are of enough rounds."""
+        """Whether enough rounds have requests beyond a tail's percentile."""
         beyond = [arm.sizes - arm.counts_below(arm.percentile(percentile)) for arm in (self.a, self.b)]
         return percentile <= _MEDIAN or _spread(beyond[0] + beyond[1]) >= _ROUNDS_BEYOND
 
     def _common(self, percentile: float, ratio: float, shift: float) -> tuple[float, float]:
-        """The percentile of a and (b - shift) / ratio together, on the scale of a and on that of b."""
+        """Percentile of a and (b - shift) / ratio together, on a's scale and on b's."""
         wanted = (len(self.a.all) + len(self.b.all)) * percentile / 100
         lower = self._smallest(math.ceil(wanted - 1e-9), ratio, shift)
         if abs(wanted - round(wanted)) > 1e-9:
@@ -282,16 +283,17 @@ class Pair:
 
 
 def _spread(counts: Floats) -> float:
-    """Over how many rounds requests are spread: all when even, one when all lie in one (Kish 1965)."""
+    """Effective number of rounds with requests: all if even, one if all are in one (Kish 1965)."""
     squares = float((counts**2).sum())
     return float(counts.sum()) ** 2 / squares if squares else 0.0
 
 
 def off_line(evidence: Floats) -> float:
-    """The standard deviation of rounds around a straight line through them, of one degree of freedom less.
+    """Standard deviation of rounds around a straight line; the line takes one degree of freedom.
 
-    A drift through the session lets rounds differ without making what was measured less certain. Each
-    round counts by how far it lies from the line through the others, or one at an end would pass for a drift.
+    A drift through the session makes rounds differ without making the result less certain. Each round counts
+    by its distance from the line through the others: else a deviating round at an end would look like a
+    drift.
     """
     place = np.arange(len(evidence)) - (len(evidence) - 1) / 2
     weight = 1 / len(evidence) + place**2 / float(place @ place)  # of a round in where the line lies at it
@@ -300,9 +302,9 @@ def off_line(evidence: Floats) -> float:
 
 
 def student(evidence: Floats, deviation: float | None = None) -> float:
-    """Student's t of rounds whose mean should be 0; infinite when all rounds say the same and it is not 0.
+    """Student's t of rounds whose mean should be 0; infinite if all rounds have the same value other than 0.
 
-    ``deviation`` is that of the rounds by themselves unless it is given.
+    ``deviation`` defaults to the rounds' own.
     """
     mean = float(evidence.mean())
     deviation = float(evidence.std(ddof=1)) if deviation is None else deviation
@@ -314,10 +316,10 @@ def student(evidence: Floats, deviation: float | None = None) -> float:
 
 
 def less_sure(t: float, distance: float, off: float) -> float:
-    """Student's t of what may be ``off`` (a standard error) in all rounds alike, besides what they show.
+    """Student's t, reduced for a standard error ``off`` that all rounds share.
 
-    ``distance``: how far what was measured is from the truth that ``t`` is against, so that distance / t is
-    its standard error by rounds; both errors are added as independent ones are.
+    ``distance`` is from the measured value to the truth that ``t`` tests, so distance / t is the standard
+    error from the rounds; both are added as independent errors.
     """
     if not off or not t:
         return t
@@ -325,20 +327,20 @@ def less_sure(t: float, distance: float, off: float) -> float:
 
 
 def critical_t(rounds: int, confidence: float) -> float:
-    """Beyond plus and minus this lies ``1 - confidence`` of Student's distribution for so many rounds."""
+    """Critical value of Student's t for so many rounds: ``1 - confidence`` lies beyond plus and minus it."""
     return float(special.stdtrit(rounds - 1, (1 + confidence) / 2))
 
 
 def below(t: float, rounds: int) -> float:
-    """The chance of a t of at most this."""
+    """Probability of a t of at most this."""
     return float(special.stdtr(rounds - 1, t))
 
 
 def rarest(rounds: int) -> float:
-    """The chance of the most extreme order of so many rounds on each of two arms that are alike.
+    """Probability of the most extreme order of so many rounds on two equal arms: all of one below all others.
 
-    All of one below all of the other: then all rounds say the same, Student's t is infinite, and its p of 0
-    would be a certainty that so few rounds cannot give.
+    If all rounds say the same, Student's t is infinite and its p 0: more certainty than so few rounds can
+    give, so this is a lower bound for p.
     """
     return float(1 / special.binom(2 * rounds, rounds))
 
@@ -346,15 +348,15 @@ def rarest(rounds: int) -> float:
 def edges(
     kept: Callable[[float], bool], start: float, *, scale: float = 1.0
 ) -> tuple[float | None, float | None]:
-    """Between what values around ``start``, which is kept, all are; None on a side that has no end.
+    """Ends of the range around ``start`` (which is kept) where values are kept; None on a side without end.
 
-    ``scale`` is that of the values: an end is sought in steps of a hundredth of it, doubled each time.
+    Searches in steps of ``scale`` / 100, doubled each time.
     """
     return _edge(kept, start, -scale * _FIRST_STEP), _edge(kept, start, scale * _FIRST_STEP)
 
 
 def _edge(kept: Callable[[float], bool], start: float, step: float) -> float | None:
-    """How far from ``start`` in the direction of ``step`` values are kept; None when there is no end."""
+    """How far from ``start``, in steps that begin with ``step``, values are kept; None if there is no end."""
     inside, outside = start, start + step
     for _ in range(_STEPS):
         if not kept(outside):
@@ -372,7 +374,7 @@ def _edge(kept: Callable[[float], bool], start: float, step: float) -> float | N
 
 
 def _furthest(is_kept: Callable[[int], bool], start: int, end: int) -> int | None:
-    """The index closest to ``start``, towards ``end``, that is not kept; None when the last one is."""
+    """Index closest to ``start``, towards ``end``, that is not kept; None if the last one is."""
     if is_kept(end):
         return None
     inside, outside = start, end

@@ -1,4 +1,4 @@
-"""When a session that stops itself is looked at, and how sure each look must be.
+"""When a session that stops itself looks at its results, and how certain each look must be.
 
 Who looks after every round and stops at the first "faster" has been wrong far more often than his 5 %. Here
 the looks are few, fixed before the session, and share what may go wrong: with K looks each claims at
@@ -16,27 +16,27 @@ from esrally_ebs.analysis.compare import Verdict, judge
 from esrally_ebs.analysis.summary import MIN_ROUNDS, Blocks, Off
 from esrally_ebs.plan import DesignPlan
 
-_LOOK_FACTOR = 1.5  # from one look to the next, so that seldom more than a third of the rounds was too many
-_LEAST_TO_LAST = 1.25  # what is less before the last look is not worth one
+_LOOK_FACTOR = 1.5  # ratio of successive looks, so that rarely more than a third of the rounds is wasted
+_LEAST_TO_LAST = 1.25  # a look closer than this factor before the last is skipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterimResult:
-    """The verdicts so far, after some of the rounds."""
+    """Verdicts after some of the rounds."""
 
     rounds: int  # so far
-    confidence: float  # at which it claims
+    confidence: float  # of its claims
     tasks: int
-    undecided: tuple[str, ...]  # tasks on any pair of arms
+    undecided: tuple[str, ...]  # undecided tasks on any pair of arms
 
     @property
     def decides(self) -> bool:
-        """Whether nothing is left to find out."""
+        """Whether everything is decided."""
         return self.tasks > 0 and not self.undecided
 
 
 def looks(most: int) -> tuple[int, ...]:
-    """The numbers of rounds after which is looked, up to ``most``, the last."""
+    """Numbers of rounds after which results are looked at, ending with ``most``."""
     at, rounds = float(MIN_ROUNDS), list[int]()
     while at * _LEAST_TO_LAST <= most:
         rounds.append(math.ceil(at))
@@ -45,12 +45,12 @@ def looks(most: int) -> tuple[int, ...]:
 
 
 def confidence_of_a_look(confidence: float, most: int) -> float:
-    """How sure each look must be for all of them together to have ``confidence``."""
+    """Confidence of each look such that all together have ``confidence``."""
     return 1 - (1 - confidence) / len(looks(most))
 
 
 def confidence_of(design: DesignPlan) -> float:
-    """At which a session of this design claims: that of a look where it has looks."""
+    """Confidence of a session's claims: that of one look if its design has looks."""
     return confidence_of_a_look(design.confidence, design.max_rounds) if design.is_auto else design.confidence
 
 
@@ -63,10 +63,10 @@ def look(
     most: int,
     off: Off | None = None,
 ) -> InterimResult:
-    """Judge what was measured so far; ``confidence`` is that of the whole session.
+    """Judge what was measured so far; ``confidence`` is the whole session's.
 
-    ``blocks`` of service times, and of latencies where requests are due at a rate: a task is decided when
-    both are.
+    If requests are due at a rate, there are ``blocks`` of service times and of latencies: a task is decided
+    when both are.
     """
     own = confidence_of_a_look(confidence, most)
     comparisons = [

@@ -31,7 +31,7 @@ Facts = Mapping[str, Any]
 
 
 def check_sessions(first: Session, second: Session) -> tuple[Check, ...]:
-    """Checks in the order of their weight; one that fails forbids the comparison, naming what differs."""
+    """Checks in the order of their weight; a failed one forbids the comparison and names what differs."""
     shared = shared_arms(first, second)
     return (
         _valid("first session", first),
@@ -57,19 +57,19 @@ def check_sessions(first: Session, second: Session) -> tuple[Check, ...]:
 
 
 def allowed_differences(first: Session, second: Session) -> tuple[str, ...]:
-    """What differs and may: volumes, the design of rounds and verdicts, host, releases of the pack."""
+    """Differences that are allowed: volumes, design of rounds and verdicts, host, releases of the pack."""
     facts = [_facts(session, shared_arms(first, second)) for session in (first, second)]
     return tuple(_differences(*facts))
 
 
 def question_differences(first: Session, second: Session) -> tuple[str, ...]:
-    """What differs of plan, caches and volumes, but for what each session drew anew; then no one verdict."""
+    """Differences of plan, caches and volumes except values drawn anew; any of them rules out one verdict."""
     shared = shared_arms(first, second)
     return tuple(_differences(_question(first, shared), _question(second, shared)))
 
 
 def shared_arms(first: Session, second: Session) -> tuple[str, ...]:
-    """Names of the arms that both sessions have, in the order of the first."""
+    """Names of arms in both sessions, in the first's order."""
     names = {arm.spec.name for arm in second.arms}
     return tuple(arm.spec.name for arm in first.arms if arm.spec.name in names)
 
@@ -105,14 +105,14 @@ def _dataset(session: Session) -> dict[str, Any]:
     if session.dataset.get("hash"):
         facts["segments"] = f"hash {str(session.dataset['hash'])[:16]}"
     if session.dataset.get("copied") is False:
-        # By chance the segments differ even between two such sessions: as between their arms it is said.
+        # Segments differ by chance even between such sessions; as between arms, that is reported.
         facts["segments"] = "made by each arm"
-        facts["seed"] = session.plan.dataset.seed  # no hash tells that documents were others
+        facts["seed"] = session.plan.dataset.seed  # no hash shows that documents were different
     return facts
 
 
 def _nodes(session: Session, arms: Iterable[str]) -> dict[str, Any]:
-    """What nodes are, and what was asked of them: limits and settings of cars are in no answer of theirs."""
+    """The nodes' facts and what was requested of them: nodes do not report limits and settings of cars."""
     facts: dict[str, Any] = {}
     if session.plan.race is not None:
         asked = session.plan.node
@@ -138,15 +138,15 @@ def _race(session: Session, other: Session) -> dict[str, Any]:
     race, cache = plain(session.plan.race) or {}, plain(session.plan.cache)
     facts = {**pick(race, _RACE), **pick(cache, _CACHE, "cache "), "nodes": session.plan.design.nodes}
     if session.plan.trace == "perturb":
-        facts["trace"] = "perturb"  # with reads that are slower, or faster, from round to round
+        facts["trace"] = "perturb"  # slower or faster reads from round to round
     if any(one.plan.cache.mode != "cold" or one.plan.cache.drop_every != 1 for one in (session, other)):
-        # Then later requests find what earlier ones read, so their number changes the times.
+        # Then later requests find what earlier ones read, so the number of requests affects times.
         facts |= pick(race, ("iterations",))
     return facts | _loads(session, other)
 
 
 def _machine(session: Session, arms: Iterable[str]) -> dict[str, Any]:
-    """Of this machine, of the hosts that have the arms, and whether the load came from others."""
+    """Facts of this machine and of the arms' hosts, and whether the load came from other machines."""
     environment = session.environment
     facts = machine_facts(environment)
     specs = {arm.spec.name: arm.spec for arm in session.arms}
@@ -154,27 +154,27 @@ def _machine(session: Session, arms: Iterable[str]) -> dict[str, Any]:
     for host in dict.fromkeys(host for arm in arms for host in specs[arm].all_hosts):
         facts |= machine_facts(hosts.get(host, {}), f"host {host} ")
     if any("load_host" in event.fields for event in session.events):
-        facts["load from"] = "other machines"  # the way to which is in each service time
+        facts["load from"] = "other machines"  # service times then include the network
     return facts
 
 
 def machine_facts(facts: Facts, prefix: str = "") -> dict[str, Any]:
-    """What must agree of a machine; memory in tenths of a GiB, as each boot leaves some KiB more or less."""
+    """Facts of a machine that must agree; memory in tenths of a GiB, since boots differ by some KiB."""
     size = facts.get("memory_bytes")
     memory = {f"{prefix}memory": format_bytes(size)} if isinstance(size, int) else {}
     return pick(facts, _MACHINE, prefix) | memory
 
 
 def _instance(session: Session, other: Session) -> dict[str, Any]:
-    """Its type, where both say it: AWS is asked about real arms alone."""
+    """Instance type, if both sessions have it: AWS is asked for real arms only."""
     own, others = ((one.environment.get("aws") or {}).get("instance") or {} for one in (session, other))
     return pick(own, ("instance_type",)) if others.get("instance_type") else {}
 
 
 def _loads(session: Session, other: Session) -> dict[str, Any]:
-    """How the tasks of both are asked, and a hash of what; nothing where it is as usual in both.
+    """How the tasks of both are loaded, and a hash of their queries; empty if both have the usual.
 
-    Earlier releases did not record it: then nothing is said.
+    Earlier releases did not record it; then it is empty, too.
     """
     own, others = (one.environment.get("tasks", {}) for one in (session, other))
     return {
@@ -211,7 +211,7 @@ def _question(session: Session, arms: Iterable[str]) -> dict[str, Any]:
 
 
 def _volume(session: Session, arm: Volume) -> dict[str, Any]:
-    """Kind, type and limits of an arm's volumes: of real ones what AWS says that they are."""
+    """Kind, type and limits of an arm's volumes; for real ones as AWS reports them."""
     facts = {"kind": arm.kind.value, **{key: getattr(arm.spec, key) for key in _SPEC}}
     known = (session.environment.get("aws") or {}).get("arms", {})
     own = [known[name] for name in session.plan.node_names(arm.spec.name) if name in known]
@@ -228,7 +228,7 @@ def _prefixed(what: str, facts: Facts) -> dict[str, Any]:
 
 
 def _jobs(first: Session, second: Session) -> Check:
-    """fio jobs of one name must do the same I/O, how often they are repeated apart."""
+    """fio jobs of the same name must do the same I/O; repeats may differ."""
     jobs = [
         {
             job.name: plain(job)
@@ -274,14 +274,14 @@ def _hits(first: Session, second: Session) -> Check:
 
 
 def _choice(session: Session) -> tuple[int | None, ...]:
-    """What decides which queries of a log, or of those that a track draws, each round asked."""
+    """Settings that decide which queries of a log, or of a track's random ones, each round sends."""
     design, race = session.plan.design, session.plan.race
     asked = race.iterations if race else None
     return design.seed, design.most_rounds, pc.max(session.samples["round"]).as_py(), asked
 
 
 def _hits_by_task(session: Session) -> dict[str, set[int]]:
-    """Hits of every measured task; an empty set where they were not recorded."""
+    """Hits of every measured task; an empty set if not recorded."""
     samples = session.samples
     own = samples.filter(pc.and_(is_of_rounds(samples), samples["success"]))
     table = pa.table({"task": own["task"].cast(pa.string()), "hits": own["hits"]})

@@ -10,37 +10,37 @@ in what the cache has, which then grows by all that is read, while a full one gi
 from collections.abc import Sequence
 
 WINDOWS = 3
-MAX_WINDOWS = 20  # then it is given up, and said
+MAX_WINDOWS = 20  # then it gives up, and the session says so
 _TOLERANCE = 0.1
-_FILLING = 0.5  # of what was read: if the cache grew by more, it gives up less than it takes in
-_PAGE_BYTES = 4096  # less than a page per request is nothing
+_FILLING = 0.5  # share of bytes read: a cache that grew by more is still filling
+_PAGE_BYTES = 4096  # less than a page per request counts as nothing
 
 
 class MissRate:
-    """What a volume reads for one block of requests."""
+    """Bytes that a volume reads during one block, by windows of requests."""
 
     def __init__(self, window: int, read_bytes: float, cached_bytes: float = 0.0) -> None:
-        """``window`` in requests; the volume's counter at the beginning, and what the page cache has."""
+        """``window`` in requests; the volume's bytes read and the page cache's bytes at the beginning."""
         self._window = window
         self._last = read_bytes
-        self._cached = [cached_bytes]  # at the beginning, and at the end of each window
+        self._cached = [cached_bytes]  # bytes at the beginning and at each window's end
         self.requests = 0
-        self.windows: list[float] = []  # bytes each
+        self.windows: list[float] = []  # bytes read in each
 
     @property
     def ends_window(self) -> bool:
-        """Whether the last request was a window's last, so that the counter must be read."""
+        """Whether the last request ended a window, so that the counter must be read."""
         return self.requests > 0 and self.requests % self._window == 0
 
     def add(self, read_bytes: float, cached_bytes: float = 0.0) -> None:
-        """The counter at the end of a window, and what the page cache has."""
+        """Add a window: bytes read and bytes in the page cache at its end."""
         self._cached.append(cached_bytes)
         self.windows.append(read_bytes - self._last)
         self._last = read_bytes
 
     @property
     def is_steady(self) -> bool:
-        """Whether the last windows read alike, from a cache that is full; or next to nothing."""
+        """Whether the last windows read alike from a full cache, or read next to nothing."""
         last = self.windows[-WINDOWS:]
         if len(last) < WINDOWS:
             return False
@@ -48,13 +48,13 @@ class MissRate:
 
     @property
     def is_filling(self) -> bool:
-        """Whether most of what the last windows read stayed in the cache, which so had room for it."""
+        """Whether the cache kept most of what the last windows read, so it had room."""
         read_bytes = sum(self.windows[-WINDOWS:])
         return self._cached[-1] - self._cached[-WINDOWS - 1 :][0] > _FILLING * read_bytes
 
     @property
     def is_over(self) -> bool:
-        """Whether misses are steady, or are given up."""
+        """Whether misses are steady or the wait was given up."""
         return self.is_steady or len(self.windows) >= MAX_WINDOWS
 
 

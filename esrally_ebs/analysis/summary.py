@@ -1,4 +1,4 @@
-"""Samples by task, arm and round: percentiles of each task on each arm, and how cold starts become warm."""
+"""Percentiles of each task on each arm, by round, and curves of how cold starts become warm."""
 
 import math
 from collections import Counter
@@ -19,27 +19,27 @@ from esrally_ebs.store.encoding import baseline_of
 Rows = npt.NDArray[np.int64]
 PERCENTILES = (50, 90, 99)
 MIN_ROUNDS = 6  # with fewer, Student's t claims too often at the levels that eight tasks need
-# What a round was like does not cancel in an arm by itself. Its 99th percentile is what its slowest rounds
-# were like: few rounds cannot tell how sure it is; for the 90th it takes some more than for a difference.
+# The rounds' own variation does not cancel in a single arm. Its 99th percentile depends on its slowest
+# rounds, so few rounds give no interval; its 90th needs some more rounds than a difference does.
 _HIGHEST_ALONE = 90
 _MIN_ROUNDS_ALONE = 12
-_BEYOND = 5  # requests that must lie beyond a tail's percentile on an arm before its interval says much
-# all measured requests, or only the first since each drop; or the latency of those that were due at a time
+_BEYOND = 5  # requests beyond a tail's percentile that its interval needs on an arm
+# all measured requests; only the first since each drop; or latencies of requests due at a time
 Scope = Literal["all", "first", "latency"]
-# (task, arm) to round to service times (or latencies) in seconds; tasks and arms in order of appearance
+# task and arm to round to service times (or latencies) in seconds; tasks and arms in order of appearance
 Blocks = Mapping[tuple[str, str], Mapping[int, Floats]]
-# The rounds of each start of the nodes; empty where there is but one.
+# Rounds of each start of the nodes; empty if there is only one.
 Starts = Sequence[range]
-# (task, arm) to the standard error of what its times are off by in all rounds alike, as a share of them.
+# task and arm to the standard error shared by all its rounds, as a share of its times
 Off = Mapping[tuple[str, str], float]
-_MAX_REQUESTS = 1000  # requests since the drop that a curve follows
-_MIN_REQUESTS = 4  # fewer show no level
-_LEVEL_SHARE = 0.25  # of a curve, at its end, that makes the warm level
-_WARM_FACTOR = 1.1  # a request is warm that takes at most this many times the level
+_MAX_REQUESTS = 1000  # a curve's longest, in requests since the drop
+_MIN_REQUESTS = 4  # for a curve; fewer show no level
+_LEVEL_SHARE = 0.25  # last part of a curve that gives the warm level
+_WARM_FACTOR = 1.1  # a request is warm if it takes at most this many times the level
 
 
 def rows_by(table: pa.Table, names: Sequence[str]) -> list[tuple[tuple[Any, ...], Rows]]:
-    """Every combination of values of the columns ``names`` that occurs, with the rows that have it, in order.
+    """Rows of each combination of values in the columns ``names``, in order of the combinations.
 
     Text must not be missing. Groups are in the order of their keys, and texts rank by their first appearance.
     """
@@ -47,7 +47,7 @@ def rows_by(table: pa.Table, names: Sequence[str]) -> list[tuple[tuple[Any, ...]
         return []
     columns = [_encoded(table[name]) for name in names]
     most = math.prod(len(values) for values, _ in columns)
-    # few groups, many rows: keys of 16 bits are sorted in one pass
+    # few groups, many rows: 16-bit keys are sorted in one pass
     key = np.zeros(table.num_rows, np.int16 if most < 2**15 else np.int64)
     for values, codes in columns:
         key *= len(values)
@@ -63,7 +63,7 @@ def rows_by(table: pa.Table, names: Sequence[str]) -> list[tuple[tuple[Any, ...]
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[list[Any], npt.NDArray[np.int32]]:
-    """The distinct values of a column, and each row's place among them."""
+    """Distinct values of a column, and each row's index among them."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     column = column.unify_dictionaries()
@@ -72,7 +72,7 @@ def _encoded(column: pa.ChunkedArray) -> tuple[list[Any], npt.NDArray[np.int32]]
 
 
 def _ranks(appearances: Sequence[tuple[Any, np.int64]]) -> dict[Any, Any]:
-    """A sort key for each value: numbers by themselves, texts by the first row that has them."""
+    """Sort keys: numbers by themselves, texts by their first row."""
     ranks: dict[Any, Any] = {}
     for value, row in appearances:
         rank = int(row) if isinstance(value, str) else value
@@ -105,14 +105,14 @@ class Summary:
 
 
 def shared_rounds(a: Mapping[int, Floats], b: Mapping[int, Floats]) -> list[int]:
-    """The rounds in which both arms were measured, in order; round 0 (before the rounds) is none."""
+    """Rounds in which both arms were measured, in order; not round 0, which is before the rounds."""
     return sorted(round_ for round_ in a.keys() & b.keys() if round_ > 0)
 
 
 def by_start(starts: Starts, rounds: Sequence[int]) -> list[list[int]]:
-    """These rounds by the start of the nodes that they are of.
+    """These rounds, grouped by start of the nodes.
 
-    Without starts that have fewer than half as many as another, of which these rounds say too little.
+    Leaves out starts with fewer than half of another's rounds: they say too little.
     """
     measured = [[round_ for round_ in rounds if round_ in start] for start in starts]
     most = max(map(len, measured), default=0)
@@ -120,7 +120,7 @@ def by_start(starts: Starts, rounds: Sequence[int]) -> list[list[int]]:
 
 
 def has_enough_requests(percentile: int, requests: int) -> bool:
-    """Whether this number of requests of an arm is enough for an interval of this percentile."""
+    """Whether an arm has enough requests for an interval of this percentile."""
     return percentile <= 50 or requests * (100 - percentile) / 100 >= _BEYOND
 
 
@@ -129,26 +129,26 @@ def is_measured(samples: pa.Table) -> pa.ChunkedArray:
 
 
 def is_of_rounds(samples: pa.Table) -> pa.ChunkedArray:
-    """Which requests were measured in rounds, not before them (indexing)."""
+    """Mask of requests in rounds, not before them (indexing)."""
     return pc.and_(is_measured(samples), pc.greater(samples["round"], 0))
 
 
 def counted(samples: pa.Table) -> pa.ChunkedArray:
-    """Which requests count: measured and successful, with a time that one can have taken."""
+    """Mask of requests that count: measured, successful, and with a possible time."""
     mask = pc.and_(is_measured(samples), samples["success"])
     return pc.and_(mask, is_time(samples["service_time_s"]))
 
 
 def is_time(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which of them are finite and above 0; what is missing is not."""
+    """Mask of values that are finite and above 0; missing values are false."""
     return pc.fill_null(pc.and_(pc.is_finite(seconds), pc.greater(seconds, 0)), False)
 
 
 def measured_blocks(samples: pa.Table, scope: Scope = "all") -> Blocks:
-    """Service times of what counts, or (``first``) of what came right after a drop.
+    """Times of counted requests, or (``first``) of those right after a drop.
 
-    ``latency``: from when it was due to its answer, of the tasks that kept to a schedule. Rally gives those
-    that did not their service time as latency.
+    ``latency``: from due to answered, for tasks that kept to a schedule. For others, Rally reports the
+    service time as latency.
     """
     column = "latency_s" if scope == "latency" else "service_time_s"
     mask = counted(samples)
@@ -169,11 +169,11 @@ def measured_blocks(samples: pa.Table, scope: Scope = "all") -> Blocks:
 
 
 def fio_blocks(baseline: pa.Table, percentile: int) -> Blocks:
-    """Each pass of a fio job as a round of one time, the pass's own percentile; tasks are ``job read``."""
+    """Each pass of a fio job as a round with one time: the pass's own percentile. Tasks are ``job read``."""
     blocks: dict[tuple[str, str], dict[int, Floats]] = {}
     for row in baseline_of(baseline):
         own = blocks.setdefault((f"{row.job} {row.op}", row.arm), {})
-        own[row.round + 1] = np.array([getattr(row, f"p{percentile}_s")])  # the first pass is no warm-up
+        own[row.round + 1] = np.array([getattr(row, f"p{percentile}_s")])  # + 1: the first pass is no warm-up
     return blocks
 
 
@@ -184,7 +184,7 @@ def failures(samples: pa.Table) -> Mapping[tuple[str, str], int]:
 
 
 def summarize(samples: pa.Table, scope: Scope = "all") -> tuple[Summary, ...]:
-    """Percentiles, with intervals, of every task on every arm that has a successful measured request."""
+    """Percentiles, with intervals, of every task and arm with a successful measured request."""
     return summarize_blocks(measured_blocks(samples, scope), failures(samples), scope)
 
 
@@ -196,7 +196,7 @@ def summarize_blocks(
     confidence: float = 0.95,
     starts: Starts = (),
 ) -> tuple[Summary, ...]:
-    """The same from ``measured_blocks`` and ``failures``, for who has them already."""
+    """``summarize`` from ``measured_blocks`` and ``failures``, for callers that have them."""
     return tuple(
         _summary(key, by_round, scope, failed.get(key, 0), confidence, starts)
         for key, by_round in blocks.items()
@@ -236,7 +236,7 @@ def _summary(
 
 
 def _over_starts(percentile: int, arm: ArmTimes, parts: Sequence[ArmTimes], confidence: float) -> Estimate:
-    """An arm's own percentile, with the interval that starts of its node give it."""
+    """An arm's percentile, with the interval from starts of its node."""
     value = arm.percentile(percentile)
     if len(parts) < MIN_STARTS or percentile > _HIGHEST_ALONE:
         return Estimate(value)
@@ -247,24 +247,24 @@ def _over_starts(percentile: int, arm: ArmTimes, parts: Sequence[ArmTimes], conf
 
 
 def is_known_alone(percentile: int, rounds: int) -> bool:
-    """Whether this number of rounds is enough for an interval of an arm's own percentile."""
+    """Whether there are enough rounds for an interval of an arm's own percentile."""
     return percentile <= _HIGHEST_ALONE and rounds >= (MIN_ROUNDS if percentile <= 50 else _MIN_ROUNDS_ALONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStartCurve:
-    """One task on one arm."""
+    """Cold-start curve of one task on one arm."""
 
     task: str
     arm: str
     requests: npt.NDArray[np.int64]  # number since the drop, from 1
-    median_s: Floats  # of all rounds' requests of that number
+    median_s: Floats  # median over rounds of the request with that number
     warm_s: float  # median of the last quarter of the curve
-    meets: int | None  # number from which on the curve stays within 10 % of the warm level; None = not yet
+    meets: int | None  # first number from which the curve stays within 10 % of the warm level; None = not yet
 
 
 def cold_starts(samples: pa.Table) -> tuple[ColdStartCurve, ...]:
-    """A curve per task and arm whose requests follow one another without a drop in between; else none."""
+    """Curves of tasks and arms whose requests follow one another without drops; else empty."""
     followed = pc.and_(pc.greater(samples["round"], 0), pc.less_equal(samples["iteration"], _MAX_REQUESTS))
     mask = pc.and_(counted(samples), followed)
     own = samples.select(["task", "arm", "iteration", "service_time_s"]).filter(mask)

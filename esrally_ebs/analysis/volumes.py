@@ -1,4 +1,4 @@
-"""Several volumes of each type: a session as one of types, so that verdicts hold for any volume of them.
+"""Sessions with several volumes per type: each type as one arm, so that verdicts hold for any of its volumes.
 
 A volume draws what it is for as long as it lives, as a JVM does: the volume is one observation, not its
 rounds. So the k-th volumes of two types are a pair with one ratio, and these ratios get Student's t as those
@@ -19,10 +19,9 @@ from esrally_ebs.store.session import Session
 
 
 def by_type(session: Session, *asked: str | None) -> Session:
-    """The session with a type as one arm, unless it has one volume of each, or one of ``asked`` is a volume.
+    """The session with types as arms, unless each type has one volume or ``asked`` names a volume.
 
-    The k-th part of a type's rounds is what was measured on its k-th volume. The plan has ``starts`` for
-    these parts.
+    The k-th part of a type's rounds is from its k-th volume; the plan's ``starts`` has these parts.
     """
     types, design = session.plan.types, session.plan.design
     if not types or {arm.name for arm in session.plan.arm} & set(asked):
@@ -41,9 +40,10 @@ def by_type(session: Session, *asked: str | None) -> Session:
 
 
 def marked_by_type(session: Session, *asked: str | None) -> Mapping[Block, tuple[Cause, ...]]:
-    """The marked blocks of ``by_type(session, *asked)``.
+    """Marked blocks of ``by_type(session, *asked)``.
 
-    Which block a pause or a fault hit only the volumes tell: a node goes on while another's is measured.
+    Computed by volume: while one volume is measured, nodes of others run on, so only volumes tell which block
+    a pause or fault hit.
     """
     if by_type(session, *asked) is session:
         return marked_blocks(session)
@@ -57,7 +57,7 @@ def marked_by_type(session: Session, *asked: str | None) -> Mapping[Block, tuple
     return marked_blocks(session, compared_as=compared_as)
 
 
-_Places = Mapping[str, tuple[str, int]]  # name of a volume to its type and its place among that type's
+_Places = Mapping[str, tuple[str, int]]  # volume name to its type and its index within the type
 
 
 def _places(session: Session) -> _Places:
@@ -66,7 +66,7 @@ def _places(session: Session) -> _Places:
 
 
 def _first_of_each(volumes: Iterable[Volume], places: _Places) -> Iterator[Volume]:
-    """The first volume of each type, under the name of the type."""
+    """First volume of each type, renamed to the type."""
     known = set[str]()
     for volume in volumes:
         of, _ = places[volume.spec.name]
@@ -80,7 +80,7 @@ def _passes(baseline: pa.Table) -> int:
 
 
 def _renamed(table: pa.Table, places: _Places, rounds: int, *, first: int) -> pa.Table:
-    """The table with types for arms, and rounds from ``first`` on after those of the volume before."""
+    """The table with types as arms; rounds from ``first`` on are numbered on from the volume before."""
     arm = table["arm"].cast(pa.string())
     at = pc.index_in(arm, value_set=pa.array(list(places), pa.string()))
     of, place = (pa.array(list(column)) for column in zip(*places.values(), strict=True))
@@ -96,7 +96,7 @@ def _renamed(table: pa.Table, places: _Places, rounds: int, *, first: int) -> pa
 
 
 def _event(event: Event, places: _Places, rounds: int, passes: int) -> Event:
-    """What belongs to a block goes with it; the rest stays with its volume (see ``marked_by_type``)."""
+    """The event, renumbered if it belongs to a block; others keep their volume (see ``marked_by_type``)."""
     round_ = event.fields.get("round")
     if event.arm is None or event.arm not in places or not isinstance(round_, int):
         return event
