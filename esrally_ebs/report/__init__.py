@@ -1,4 +1,4 @@
-"""From a loaded session to a report, and from a report to text: pure, on any machine.
+"""A loaded session to a report, and a report to text; pure, so it works on any machine.
 
 ``build`` makes the one model; a renderer is a function from it to ``str``. A new format is a new renderer.
 """
@@ -17,7 +17,7 @@ RENDERERS: Mapping[str, Callable[[Report], str]] = {
     "json": render_json,
     "html": render_html,
 }
-# What of each request a report looks at: who loads only this spares half of the memory.
+# Columns of samples that a report needs: loading only these halves the memory.
 SAMPLE_COLUMNS = (
     "arm",
     "round",

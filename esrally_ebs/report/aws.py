@@ -1,4 +1,4 @@
-"""What AWS knows and counted: the arms' volumes, limits exceeded task by task, CloudWatch's minutes."""
+"""What AWS reports and counts: the arms' volumes, limits exceeded by task, CloudWatch's minutes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from esrally_ebs.units import MIB, format_bytes
 Floats = npt.NDArray[np.float64]
 _EXCEEDED = "ebs.exceeded_s."
 _CLOUDWATCH = "cloudwatch."
-_SAMPLE_S = 1.0  # what a request exceeded stands in the sample after it
+_SAMPLE_S = 1.0  # a request's excess shows in the sample after it
 
 
 def tables(session: Session) -> tuple[Table | None, ...]:
@@ -77,7 +77,7 @@ def _instance(aws: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _exceeded(session: Session) -> Table | None:
-    """Seconds for which limits were exceeded while each task's measured requests ran."""
+    """Seconds that limits were exceeded during each task's measured requests."""
     known = {node: _metrics(session.telemetry, node, _EXCEEDED) for node in session.nodes}
     if not any(known.values()):
         return None
@@ -103,7 +103,7 @@ def _exceeded(session: Session) -> Table | None:
 
 
 def _metrics(telemetry: pa.Table, arm: str, prefix: str) -> dict[str, tuple[Floats, Floats]]:
-    """Times and values of an arm's metrics that begin so, by the rest of their names."""
+    """Times and values of an arm's metrics with this prefix, by the rest of their names."""
     names = {str(name) for name in telemetry["metric"].unique().to_pylist() if str(name).startswith(prefix)}
     series = {name.removeprefix(prefix): series_of(telemetry, arm, name) for name in sorted(names)}
     return {name: (at, values) for name, (at, values) in series.items() if len(at)}
@@ -122,7 +122,7 @@ def _cell(limits: Mapping[str, tuple[Floats, Floats]], spans: Sequence[tuple[flo
 
 
 def _grown(at: Floats, values: Floats, spans: Iterable[tuple[float, float]]) -> float:
-    """What a counter gained in the spans: from the sample before each to the one after it."""
+    """Growth of a counter during the spans: from the sample before each to the one after it."""
     total = 0.0
     for start, end in spans:
         before = max(0, int(np.searchsorted(at, start, side="right")) - 1)

@@ -1,4 +1,4 @@
-"""fio in the tables of the 2021 article: IOPS, throughput, p50 and p90, for reads and for writes."""
+"""fio's results in the tables of the 2021 article: IOPS, throughput, p50 and p90, for reads and writes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,25 +16,25 @@ from esrally_ebs.units import MIB, format_bytes
 
 _FIRST_PASS = 0
 _BY_VALUE = "The tables of fio show its first pass: better is by value alone, without an interval."
-_NOTED_FACTOR = 1.02  # times what a volume sustains: more is noted
-_SAME_WITHIN = 0.005  # fio values closer than this count as the same
+_NOTED_FACTOR = 1.02  # times the volume's sustained rate: more is noted
+_SAME_WITHIN = 0.005  # fio values that differ by less count as equal
 
 Rows = Mapping[tuple[str, str, int], tuple[BaselineRow, ...]]  # by job, arm, round
 
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """A table of fio: what of a job's rows it shows, as what text."""
+    """A table of fio: which value of a job's rows it shows, and how as text."""
 
     key: str
     title: str
-    metric: str  # of a row; of IOPS both directions are added up
+    metric: str  # of a row; IOPS of both directions are added up
     op: str  # read or write; empty for both
     text: Callable[[float], str]
     higher_is_better: bool = False
 
     def of(self, rows: Sequence[BaselineRow]) -> float | None:
-        """The value of one job on one arm; None where it has none."""
+        """The value of one job on one arm; None if it has none."""
         values = [float(getattr(row, self.metric)) for row in rows if self.op in ("", row.op)]
         return sum(values) if values else None
 
@@ -65,7 +65,7 @@ _MEASURES = (
 
 
 def tables(session: Session) -> list[Table]:
-    """Every measure that any job has, a row per job and a column per arm; then the drift."""
+    """A table for every measure that some job has, a row per job and a column per arm; then the drift."""
     arms = session.arm_names
     rows = _by_job(session.baseline)
     made = (*(_measure_table(measure, rows, arms) for measure in _MEASURES), _drift(rows, arms))
@@ -73,7 +73,7 @@ def tables(session: Session) -> list[Table]:
 
 
 def medians(baseline: pa.Table, arm: str) -> dict[str, tuple[float, Cell]]:
-    """What each job reached on an arm: IOPS and latencies, the median of its passes, as value and cell."""
+    """Each job's IOPS and latencies on an arm, the median of its passes, as value and cell."""
     by_job: dict[str, list[tuple[BaselineRow, ...]]] = {}
     for (job, of, _), rows in _by_job(baseline).items():
         if of == arm:
@@ -90,7 +90,7 @@ def medians(baseline: pa.Table, arm: str) -> dict[str, tuple[float, Cell]]:
 
 
 def _saved_up(session: Session, table: Table) -> Iterator[str]:
-    """Which figures pass what the volume holds for good, and why a job can."""
+    """A note on figures above the volume's sustained rates, and why a job can reach them."""
     random = {job.name for job in session.plan.baseline if "rand" in job.rw}
     passed = []
     for row in table.rows:

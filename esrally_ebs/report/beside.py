@@ -1,4 +1,4 @@
-"""Tables of searches beside writes: with and without a merge or refresh beside them; how fast was written."""
+"""Tables of searches beside writes (with and without a merge or refresh meanwhile), and the writes' rates."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _APART = (
 
 
 def tables(session: Session, written: Written, arms: Sequence[str]) -> Iterator[Table]:
-    """Searches apart, and the writes; none of a session in which nothing was ``written`` beside searches."""
+    """Tables of searches and of writes; none if nothing was ``written`` beside searches."""
     if not written:
         return
     apart = searches_apart(session)
@@ -76,7 +76,7 @@ def tables(session: Session, written: Written, arms: Sequence[str]) -> Iterator[
 def rates_table(
     written: Written, rates: Sequence[RateComparison], findings: Findings, arms: Sequence[str]
 ) -> Table:
-    """Documents per second of each arm, and each of them against the first; no row where none were added."""
+    """Documents per second of each arm, and compared with the first; no row where none were added."""
     pairs = list(dict.fromkeys((each.a, each.b) for each in rates))
     columns = [Column(title=f"{arm} documents/s", subject=arm) for arm in arms]
     columns += pair_columns(pairs, findings.confidence)
@@ -127,7 +127,7 @@ def details(
 
 
 def next_step(rates: Sequence[RateComparison]) -> str:
-    """What to do where searches had unequal writes beside them; empty where they had not."""
+    """What to do if searches had unequal writes beside them; else empty."""
     unequal = [each.task for each in rates if each.verdict in (Verdict.FASTER, Verdict.SLOWER)]
     if not unequal:
         return ""
@@ -138,7 +138,7 @@ def next_step(rates: Sequence[RateComparison]) -> str:
 
 
 def warnings(written: Written, rates: Sequence[RateComparison]) -> Iterator[str]:
-    """What of the writes went wrong, and what of the searches cannot be said because of them."""
+    """Problems of the writes, and what they leave unknown about the searches."""
     for (task, arm), of in written.items():
         if of.failed:
             yield f"{task}: {of.failed:,} bulk requests failed on {arm}, so less was added there"
@@ -164,7 +164,7 @@ def _compared_cells(of: RateComparison | None, findings: Findings) -> tuple[Cell
 
 
 def _held_back(of: Writes) -> tuple[str, float]:
-    """The limit for which most of the I/Os' time was waiting, and its share."""
+    """The limit with the largest share of the I/Os' time waiting, and the share."""
     limit, share = of.profile.longest_wait if of.profile else ("", 0.0)
     return limit_name(limit), share
 
@@ -194,7 +194,7 @@ def _writes_cells(of: Writes) -> tuple[Cell, ...]:
 
 
 def _restores(session: Session) -> str:
-    """How arms got the same bytes before each block."""
+    """How arms were brought back to the same bytes before each block."""
     seconds = [event.number("seconds") or 0.0 for event in session.events if event.kind == "brought-back"]
     if not seconds:
         return ""

@@ -1,4 +1,4 @@
-"""Which limit held each arm back, by the waits that its volume counted, and what raising it costs.
+"""Which limit held each arm back, by the waits that its volume counted, and the price of raising it.
 
 A limit that holds back a closed loop serves just its rate. When a share of the I/Os' time is waiting for it,
 they take 1 / (1 - share) times as long as without it: ``rate / (1 - share)`` is what was asked for.
@@ -18,7 +18,7 @@ from esrally_ebs.report.costs import costs
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import KIB, MIB
 
-MIN_WAITING = 0.1  # of the I/Os' time: with less waiting than that, no limit held the load back
+MIN_WAITING = 0.1  # of the I/Os' time: below it, no limit counts as holding the load back
 NAMES = {
     "throughput": "volume throughput",
     "iops": "volume IOPS",
@@ -29,7 +29,7 @@ NAMES = {
     "instance-throughput-credits": "instance burst",
     "instance-iops-credits": "instance burst",
 }
-# What to change when a limit held an arm back.
+# What to change if a limit held an arm back.
 STEPS = {
     "throughput": "raise throughput",
     "iops": "raise iops",
@@ -44,17 +44,17 @@ _BOUGHT = ("throughput", "iops")
 _OF_VOLUME = (*_BOUGHT, "credits")
 _BY_IOPS = ("io1", "io2", "io2-block-express")
 _HDD = ("st1", "sc1")
-_SSD_IO_BYTES = 256 * KIB  # the most that is one operation there
+_SSD_IO_BYTES = 256 * KIB  # the largest I/O that counts as one operation
 _MAGNETIC = ("standard", "magnetic")
-_BY_SIZE = ("gp2", *_HDD, *_MAGNETIC)  # gp3 serves the same, bought apart from the size
+_BY_SIZE = ("gp2", *_HDD, *_MAGNETIC)  # gp3 reaches the same by settings bought apart from its size
 _EFS_STEPS = {"bursting": "take gp3, or another mode of EFS", "provisioned": "raise throughput"}
 
 
 def step_of(spec: VolumeSpec, limit: str) -> str:
-    """What to change where a limit held a volume back; empty where nobody knows.
+    """What to change if this limit held a volume back; "" if unknown.
 
-    Types whose limits follow from their size are not raised but left, io1 and io2 have no throughput to set,
-    and who has the most of a type takes another. No volume helps where its instance has no more for good.
+    A type whose limits follow its size is replaced, not enlarged; io1 and io2 have no throughput setting; a
+    volume at its type's maximum is replaced. If the instance sustains no more, no volume helps.
     """
     model = known_model(spec)
     for one in model.instance_limits if model else ():
@@ -74,8 +74,8 @@ def step_of(spec: VolumeSpec, limit: str) -> str:
 
 
 def _step_of_type(spec: VolumeSpec, limit: str) -> str:
-    """The step of a limit, but of what nothing is bought: an instance's disks, EFS but for one of its modes,
-    and magnetic volumes, which are no faster where they are larger.
+    """The step for limits that cannot be bought directly: an instance's disks, most modes of EFS, and
+    magnetic volumes, which size makes no faster.
     """
     if spec.type == "instance-store" and limit in _BOUGHT:
         return "take an instance with faster disks"
@@ -85,8 +85,8 @@ def _step_of_type(spec: VolumeSpec, limit: str) -> str:
 
 
 def _step_by_iops(spec: VolumeSpec) -> str:
-    """The step where throughput follows IOPS, though not all along: an io1 has 500 MiB/s from 2,000 to
-    32,000 IOPS.
+    """The step where throughput follows IOPS, with exceptions: an io1 has 500 MiB/s from 2,000 to 32,000
+    IOPS.
     """
     rate = _rate(spec, "throughput")
     if not rate or _rate(replace(spec, iops=(spec.iops or 0) + 1), "throughput") > rate:
@@ -99,24 +99,24 @@ def _step_by_iops(spec: VolumeSpec) -> str:
 
 
 def _rate(spec: VolumeSpec | None, limit: str) -> float:
-    """What a volume's limit gives a second; nothing where it is not sold, or has no such limit."""
+    """Rate of a volume's limit per second; 0 if the volume is not sold or has no such limit."""
     model = None if spec is None else known_model(spec)
     return sum(one.rate for one in model.limits if one.name == limit) if model else 0.0
 
 
 def limit_name(counter: str) -> str:
-    """The limit as the catalog names it: EBS counts ``volume_iops``, striped volumes ``2-iops``."""
+    """The catalog's name of a limit: EBS counts ``volume_iops``, striped volumes ``2-iops``."""
     return of_any(counter.replace("_", "-")).removeprefix("volume-")
 
 
-# By arm a sentence for each limit that held it back, by its name; empty where none did.
+# By arm, a sentence per limit that held it back, by the limit's name; empty if none did.
 HeldBack = Mapping[str, Mapping[str, str]]
 
 
 def held_back(session: Session, profiles: Profiles, arms: Sequence[str] = ()) -> dict[str, dict[str, str]]:
-    """What limit held each arm back; see HeldBack.
+    """The limits that held each arm back; see HeldBack.
 
-    Arms whose waits were not counted are left out; of sessions without searches it is fio's jobs that count.
+    Leaves out arms whose waits were not counted. For sessions without searches, fio's jobs count.
     """
     loads: dict[str, dict[str, Profile]] = {}
     of_writes = block_profiles(session, BESIDE)
@@ -140,7 +140,7 @@ def held_back(session: Session, profiles: Profiles, arms: Sequence[str] = ()) ->
 
 
 def bottleneck_lines(session: Session, sentences: HeldBack) -> tuple[str, ...]:
-    """These sentences, and one for the arms that no limit held back."""
+    """The sentences of ``held_back``, and one for arms that no limit held back."""
     names = arm_names(session)
     free = [names[arm] for arm, of_arm in sentences.items() if not of_arm]
     lines = [sentence for of_arm in sentences.values() for sentence in of_arm.values()]
@@ -160,7 +160,7 @@ def _main_limit(
     loads: Mapping[str, Profile],
     held_back: Mapping[str, Mapping[str, float]],
 ) -> tuple[str, str]:
-    """The limit of most waits of all tasks together, and what is said of it."""
+    """The limit with the longest waits over all tasks, and its sentence."""
     sums: dict[str, float] = {}
     for shares in held_back.values():
         for name, share in shares.items():
@@ -179,13 +179,13 @@ def _main_limit(
 
 
 def _busiest(loads: Iterable[Profile]) -> tuple[float, float]:
-    """The most I/Os, and the most bytes, a second of any."""
+    """The highest I/Os per second and bytes per second of any load."""
     rates = [[count / load.seconds for count in _ios(load)] for load in loads if load.seconds] or [[0.0, 0.0]]
     return max(ios for ios, _ in rates), max(size for _, size in rates)
 
 
 def _ios(load: Profile) -> tuple[float, float]:
-    """I/Os and their bytes, reads and writes together; flushes, which are writes to the kernel, are none."""
+    """Number and bytes of I/Os, reads and writes, without flushes, which the kernel counts as writes."""
     grown = load.grown
     writes = grown.get("emulator.writes", grown.get("device.writes", 0.0))
     size = grown.get("device.read_bytes", 0.0) + grown.get("device.written_bytes", 0.0)
@@ -195,11 +195,11 @@ def _ios(load: Profile) -> tuple[float, float]:
 def _priced_step(
     session: Session, spec: VolumeSpec, limit: str, share: float, load: Profile, busiest: tuple[float, float]
 ) -> str:
-    """What to buy instead, and its price; empty where it is not for sale on a volume, or has no price."""
+    """What to buy instead, and its price; "" if no volume setting can be bought for it or has a price."""
     nodes = session.plan.node.count
     own_ios, own_size = _ios(load)
     io_bytes = own_size / own_ios if own_ios else None
-    ios, size = busiest  # of all nodes together
+    ios, size = busiest  # over all nodes
     wanted = wanted_setting(spec, limit, share, io_bytes, (ios / nodes, size / nodes))
     if wanted is None:
         return ""
@@ -230,11 +230,10 @@ def wanted_setting(
     io_bytes: float | None,
     busiest: tuple[float, float] = (0.0, 0.0),
 ) -> VolumeSpec | None:
-    """The setting that serves what was asked for, as far as it is sold and the instance lets it through.
+    """The setting that serves the load, as far as sold and as the instance passes; None if none is better.
 
-    None where none serves more. ``share`` of the I/Os' time was waiting for ``limit``, I/Os were of
-    ``io_bytes`` in the mean. A gp3 in another type's place also serves ``busiest``: I/Os and bytes a second,
-    of all volumes that are striped.
+    ``share`` of the I/Os' time was waiting for ``limit``; ``io_bytes`` is an I/O's mean size. A gp3 that
+    replaces another type must also serve ``busiest``: I/Os and bytes per second of all striped volumes.
     """
     model, most = known_model(spec), most_sold(spec, spec.type if spec.type in _BY_IOPS else "gp3")
     if model is None or most is None or most.iops is None or io_bytes is None:
@@ -249,7 +248,7 @@ def wanted_setting(
         return None
     instance = min((bytes_per_s[one.name] / spec.stripes for one in model.instance_limits), default=inf)
     served, (other_iops, other_rate) = bytes_per_s[limit], (one / spec.stripes for one in busiest)
-    if spec.type in _HDD:  # a limit is charged a whole mebibyte for a random I/O, so it serves that much less
+    if spec.type in _HDD:  # a random I/O is charged a whole mebibyte, so the limit serves that much less
         random = io_bytes / charged_bytes(ceil(io_bytes), False, of.max_io_bytes, of.merges_over)
         served = min(served, max(served * random, other_rate))
         per_operation = min(per_operation, _SSD_IO_BYTES)
@@ -275,17 +274,17 @@ def wanted_setting(
 
 
 def _iops(needed: float, most: int) -> int:
-    """In hundreds."""
+    """Rounded up to hundreds, at most ``most``."""
     return min(ceil(needed / 100) * 100, most)
 
 
 def _more(wanted: int, now: int | None, included: int) -> int | None:
-    """What is provisioned now where that is enough."""
+    """``wanted``, or the current setting if that is enough."""
     return now if wanted <= (now or included) else wanted
 
 
 def _fio_loads(session: Session) -> dict[str, dict[str, Profile]]:
-    """By arm and job: fio's first pass as a profile, its I/Os counted as reads."""
+    """fio's first pass as profiles, by arm and job; all of its I/Os counted as reads."""
     jobs = {job.name: job for job in session.plan.baseline}
     rows: dict[tuple[str, str], list[Mapping[str, float]]] = {}
     for row in session.baseline.to_pylist():

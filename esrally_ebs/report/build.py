@@ -1,4 +1,4 @@
-"""A loaded session to the one report model; decides which tables a report has, and in which order."""
+"""Builds the report model from a loaded session: which tables a report has, and in which order."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -31,12 +31,12 @@ from esrally_ebs.units import number_of
 
 
 def build(session: Session, *, against: str | None = None) -> Report:
-    """Everything there is to say about a session, from its folder alone; ``against`` as in ``find``."""
+    """The report of a session, from its folder alone; ``against`` as in ``find``."""
     return _Analysis(session, against).report()
 
 
 class _Analysis:
-    """What a session's record says, of which the parts of its report are made."""
+    """Everything analysed for a report, of which its parts are made."""
 
     def __init__(self, recorded: Session, against: str | None) -> None:
         self._recorded, self._volumes = recorded, whole_rounds(recorded)
@@ -45,7 +45,7 @@ class _Analysis:
         self._findings = findings = find(session, against=against, checks=checks)
         self._scopes = [findings]
         if is_cold(session) and session.plan.cache.drop_every != 1:
-            # Only the first request after a drop is cold; those after it find what it read.
+            # Only the first request after a drop is cold; later ones find what it read.
             self._scopes.append(find(session, "first", against=against, checks=checks))
         is_by_volume = self._volumes is session
         self._by_volume = findings if is_by_volume else find(self._volumes, checks=checks)
@@ -144,12 +144,12 @@ class _Analysis:
 
 
 def utc(epoch_s: float) -> str:
-    """A time that reads the same on every machine."""
+    """A time in UTC, the same on every machine."""
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _ended(session: Session) -> str:
-    """State, start and length."""
+    """The session's state, start and duration."""
     length = (
         ""
         if session.ended_at is None
@@ -186,14 +186,14 @@ def _cut(session: Session) -> Iterable[str]:
 
 
 def _unknown(session: Session, findings: Findings, checks: Sequence[Check]) -> Iterable[str]:
-    # of a first round that was cut they are not checked, though there are some
+    # hits of an incomplete first round are not checked, though they are recorded
     is_recorded = session.samples["hits"].null_count < session.samples.num_rows
     if findings.comparisons and not is_recorded and not any(check.name == "hits" for check in checks):
         yield "hit counts were not recorded, so whether the arms found the same documents is not known"
 
 
 def _doubts(scopes: Sequence[Findings]) -> Iterable[str]:
-    """Each doubt once, with the tasks that it is about."""
+    """Each warning once, with the tasks that it is about."""
     tasks: dict[str, list[str]] = {}
     for findings in scopes:
         prefix = {"first": "first requests: ", "latency": "latency: "}.get(findings.scope, "")

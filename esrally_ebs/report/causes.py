@@ -1,4 +1,4 @@
-"""Why arms differ: what queries read, what fio predicts of that, rounds with an event on one arm only."""
+"""Why arms differ: what queries read, what fio predicts, rounds with an event on one arm only."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import KIB, MIB, format_seconds, format_share, number_of
 
 Marked = Mapping[Block, tuple[Cause, ...]]
-Pools = Mapping[tuple[str, str], Profile]  # of all rounds, by task and arm
+Pools = Mapping[tuple[str, str], Profile]  # over all rounds, by task and arm
 _TITLES = (
     "queue depth",
     "read await",
@@ -45,30 +45,30 @@ _TITLES = (
     "processors stolen",
     "later than its model",
 )
-_WHERE_KNOWN = ("processors stolen", "later than its model")  # no column where no arm has it
+_WHERE_KNOWN = ("processors stolen", "later than its model")  # shown only if some arm has a value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What the record says of why arms differ."""
+    """What the record shows about why arms differ."""
 
     arms: tuple[str, ...]
     profiles: Profiles
-    own: Profiles  # of what observed requests did, without others that ran meanwhile
-    singles: Mapping[tuple[str, str], Sequence[Profile]]  # the same by task and arm: one after the other
-    broken: int  # observations that are no use
+    own: Profiles  # of observed requests, without other requests that overlapped
+    singles: Mapping[tuple[str, str], Sequence[Profile]]  # the same, one profile per request
+    broken: int  # unusable observations
     expected: Mapping[tuple[str, str, str], FioPrediction]  # by task, a, b
     marked: Marked
     without_marked: Findings
 
 
 def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
-    """Profiles and expectations of a session, and what its marked blocks change."""
+    """Profiles, fio's predictions, and how marked blocks change the verdicts."""
     windows, broken = read_windows(session.events)
-    # where caches are dropped all requests are observed
+    # with dropped caches, every request is observed
     parts = windows if is_cold(session) else own_parts(windows, session.samples)
     own = profiles_of(parts)
-    # counters have the work of writes beside a search, too, and more of it the longer that takes
+    # counters include the work of writes beside a search; it grows with the search's time
     beside = tasks_beside_writes(session.events)
     fio = fio_read_times(session)
     expected = {}
@@ -94,11 +94,11 @@ def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
     )
 
 
-SharedReason = tuple[tuple[str, ...], tuple[Explanation, ...]]  # tasks, and the reason of each
+SharedReason = tuple[tuple[str, ...], tuple[Explanation, ...]]  # tasks, and each one's reason
 
 
 def shared_reasons(session: Session, findings: Findings, explained: Explained) -> list[SharedReason]:
-    """What explains the proven differences, tasks with one reason together; what most tasks share first."""
+    """Explanations of proven differences, grouped by reason; those of most tasks first."""
     names = arm_names(session)
     groups: dict[tuple[str, str, str, str], list[tuple[str, Explanation]]] = {}
     for c in findings.comparisons:
@@ -118,7 +118,7 @@ def shared_reasons(session: Session, findings: Findings, explained: Explained) -
 
 
 def reasons(findings: Findings, shared: Sequence[SharedReason]) -> tuple[str, ...]:
-    """A sentence for each shared reason, with the tasks that it is about."""
+    """A sentence for each shared reason, with its tasks."""
     total = len(findings.tasks)
     sentences = []
     for tasks, group in shared:
@@ -129,7 +129,7 @@ def reasons(findings: Findings, shared: Sequence[SharedReason]) -> tuple[str, ..
 
 
 def warnings(findings: Findings, explained: Explained) -> Iterator[str]:
-    """What of the causes could not be found out, and which verdicts hang on marked rounds."""
+    """Causes that could not be determined, and verdicts that depend on marked rounds."""
     if explained.broken:
         yield (
             f"{explained.broken} observed requests are left out of the I/O per query: their record is "
@@ -184,7 +184,7 @@ def _read_cells(profile: Profile) -> tuple[Cell, ...]:
 def _processors(explained: Explained, pools: Pools) -> Table | None:
     if all(profile.processor_s is None for profile in pools.values()):
         return None
-    # else a window is shorter than its requests together, and what they waited is not to be had from it
+    # else a window is shorter than its requests together, so their waits cannot be derived from it
     one_by_one = {
         key for key, windows in explained.singles.items() if all(one.requests == 1 for one in windows)
     }
@@ -230,7 +230,7 @@ def _reads_cell(profile: Profile) -> Cell:
 
 
 def _await_cell(profile: Profile) -> Cell:
-    """The time of a read, with all that is known of the limiters' part in it."""
+    """A read's time, with the limiters' part in it."""
     await_s, spent = profile.await_s, profile.credits_spent
     facts: dict[str, Value] = {"read_await_s": await_s}
     for limit, waited in profile.waited_s.items():
@@ -295,7 +295,7 @@ def _expected_cells(expected: FioPrediction | None, comparison: Comparison | Non
 
 
 def load_warnings(profiles: Profiles) -> Iterator[str]:
-    """That the machine was not its own while requests were measured."""
+    """Warns if the machine was not the session's own while requests were measured."""
     every = [profile for by_round in profiles.values() for profile in by_round.values()]
     stolen = pooled(every).stolen if every else None
     if stolen is not None and stolen > STEAL_TO_WARN_OF:
@@ -307,7 +307,7 @@ def load_warnings(profiles: Profiles) -> Iterator[str]:
 
 
 def load_table(profiles: Profiles, arms: Sequence[str]) -> Table:
-    """What the device did while an arm's requests ran, all tasks together."""
+    """Device activity while an arm's requests ran, over all tasks."""
     rows = [(arm, dict(zip(_TITLES, _cells(own), strict=True))) for arm, own in arm_profiles(profiles, arms)]
     titles = [
         title
@@ -327,7 +327,7 @@ def load_table(profiles: Profiles, arms: Sequence[str]) -> Table:
 
 
 def _cells(profile: Profile) -> tuple[Cell, ...]:
-    """In the order of _TITLES."""
+    """Cells in the order of _TITLES."""
     per_s = {
         name: profile.grown[f"device.{name}"] / profile.seconds
         for name in ("reads", "read_bytes")
@@ -349,13 +349,13 @@ def _cells(profile: Profile) -> tuple[Cell, ...]:
 
 
 def without_marked(findings: Findings, marked: Iterable[Block]) -> Findings:
-    """The verdicts as they were without each task's marked rounds."""
+    """The findings without each task's marked rounds."""
     rounds = _rounds(marked)
     return findings.without(rounds) if rounds and not findings.is_refused else findings
 
 
 def _rounds(marked: Iterable[Block]) -> dict[str, set[int]]:
-    """By task."""
+    """Marked rounds by task."""
     rounds: dict[str, set[int]] = {}
     for _, task, round_ in marked:
         rounds.setdefault(task, set()).add(round_)
@@ -363,7 +363,7 @@ def _rounds(marked: Iterable[Block]) -> dict[str, set[int]]:
 
 
 def changes(findings: Findings, without: Findings, marked: Iterable[Block]) -> Iterator[str]:
-    """A sentence per verdict that is another one without the marked rounds of its task, or one for all."""
+    """A sentence per verdict that changes without the marked rounds of its task, or one if none does."""
     rounds = _rounds(marked)
     compared = [c for c in findings.comparisons if c.task in rounds and c.p_different is not None]
     if not compared:
@@ -376,7 +376,7 @@ def changes(findings: Findings, without: Findings, marked: Iterable[Block]) -> I
         if (now := verdict_of.get((c.task, c.a, c.b), "without a verdict")) != c.verdict
     ]
     yield from changed or ["without the marked rounds the verdict of every task is the same"]
-    # a task that has no round left is not all of them without it
+    # if a task has no round left, "all tasks" would no longer mean all
     now_of = {(o.a, o.b, o.tasks): o.verdict for o in without.overall}
     for o in findings.overall:
         if (now := now_of.get((o.a, o.b, o.tasks), o.verdict)) != o.verdict:
@@ -387,7 +387,7 @@ def changes(findings: Findings, without: Findings, marked: Iterable[Block]) -> I
 
 
 def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Sequence[str]) -> Table:
-    """Each task with marked rounds: events by arm, and the verdict with and without them."""
+    """Each task with marked rounds: events by arm, and the verdict with and without these rounds."""
     columns = list(titled(*arms, left=True))
     for a, b in findings.pairs:
         title = f"{b} is" if len(findings.pairs) == 1 else f"{b} against {a} is"
@@ -429,7 +429,7 @@ def _verdict(name: str, findings: Findings, task: str, a: str, b: str) -> Cell |
 
 
 def _mark(findings: Findings, marked: Marked, arm: str, task: str) -> Cell:
-    """Events in the rounds of a task on an arm: each kind of event once, with its rounds."""
+    """A task's events on an arm: each kind once, with its rounds."""
     shares_of: dict[str, dict[int, float]] = {}
     for (of, about, round_), own in marked.items():
         for cause in own if (of, about) == (arm, task) else ():
@@ -448,7 +448,7 @@ def _mark(findings: Findings, marked: Marked, arm: str, task: str) -> Cell:
 
 
 def _recorded(findings: Findings, arm: str, rounds: Collection[int]) -> str:
-    """Rounds as the session counts them: of a type those of each of its volumes."""
+    """Rounds as recorded; for a type, those of each of its volumes."""
     if findings.volumes == 1:
         return _ranges(rounds)
     of_volumes = [[part.index(round_) + 1 for round_ in rounds if round_ in part] for part in findings.starts]
@@ -456,7 +456,7 @@ def _recorded(findings: Findings, arm: str, rounds: Collection[int]) -> str:
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """``1-3, 5``."""
+    """Numbers as ranges: ``1-3, 5``."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""Cells of service times and changes, and names of arms, for reports of one session and of many."""
+"""Cells of times and changes, and names of arms, for reports of one session and of several."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -15,7 +15,7 @@ _Of = TypeVar("_Of")
 
 
 def arm_names(session: Session) -> dict[str, str]:
-    """What each arm is called in a sentence: an emulated one never without saying so."""
+    """Each arm's name in sentences; emulated ones are always named as such."""
     return {
         arm.spec.name: f"{arm.spec.name} (emulated)" if arm.kind is Kind.EMULATED else arm.spec.name
         for arm in session.arms
@@ -27,7 +27,7 @@ def arm_columns(arms: Iterable[str], titles: Sequence[str]) -> tuple[Column, ...
 
 
 def pair_columns(pairs: Sequence[tuple[str, str]], confidence: float) -> Iterator[Column]:
-    """For each pair of arms, a column of the difference and one of the verdict."""
+    """A column for the difference and one for the verdict, per pair of arms."""
     for a, b in pairs:
         subject = f"{b} against {a}"
         title = "difference" if len(pairs) == 1 else subject
@@ -38,7 +38,7 @@ def pair_columns(pairs: Sequence[tuple[str, str]], confidence: float) -> Iterato
 def arm_rows(
     of: Mapping[tuple[str, str], _Of], arms: Sequence[str], cells: Callable[[_Of], tuple[Cell, ...]]
 ) -> tuple[Row, ...]:
-    """A row for each task of ``of``, which is by task and arm, with the cells of each arm, if it has some."""
+    """A row for each task of ``of`` (keyed by task and arm), with the cells of each arm that has some."""
     made = {key: cells(each) for key, each in of.items()}
     none = (NOTHING,) * len(next(iter(made.values()), ()))
     return tuple(
@@ -58,7 +58,7 @@ def time_cell(summary: Summary | None, percentile: int, *, better: bool = False)
 
 
 def difference_cell(comparison: PercentileComparison) -> Cell:
-    """The difference of two arms, and their ratio as a change in per cent."""
+    """The difference of two arms, with their ratio as a change in per cent."""
     difference, ratio = comparison.difference_s, comparison.ratio
     facts = estimate_facts("difference", difference, "_s") | estimate_facts("ratio", ratio)
     return Cell(text=f"{difference.value * 1e3:+z.2f} ms  {percent_change(ratio)}", facts=facts)
@@ -86,7 +86,7 @@ def time_difference_cell(name: str, of: Estimate) -> Cell:
 
 
 def verdict_facts(word: str, of: Claim) -> dict[str, Value]:
-    """A verdict as reports say it, and the p values that it rests on."""
+    """A verdict as reports write it, and its p values."""
     return {"verdict": word, "p_different": of.p_different, "p_equivalent": of.p_equivalent}
 
 
@@ -96,7 +96,7 @@ def estimate_facts(name: str, of: Estimate, unit: str = "") -> dict[str, Value]:
 
 
 def percent_change(ratio: Estimate) -> str:
-    """A ratio as a change in per cent, with its interval if it has one."""
+    """A ratio as a change in per cent, with its interval if there is one."""
     text = f"{(ratio.value - 1) * 100:+z.1f} %"
     if ratio.low is None or ratio.high is None:
         return text

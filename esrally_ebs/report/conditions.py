@@ -1,4 +1,4 @@
-"""The conditions of a measurement, as tables: volumes, coldness, credits, events, stages, the machine."""
+"""Tables of a measurement's conditions: volumes, coldness, credits, events, stages, the machine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ from esrally_ebs.units import MIB, format_bytes, format_seconds
 
 Floats = npt.NDArray[np.float64]
 
-_LONG_PAUSE_S = 0.05  # a shorter one cannot be seen on the timeline of a session
+_LONG_PAUSE_S = 0.05  # a shorter pause would be invisible on a session's timeline
 _KINDS = {
     "gc": "gc",
     "fault": "fault",
@@ -37,7 +37,7 @@ _KINDS = {
     "telemetry-cut": "telemetry",
     "telemetry-dead": "telemetry",
 }
-# What begins with one event and ends with another, which says how long it was.
+# Kinds with a beginning event and an ending event, which has the duration.
 _LASTING = {"limiter-begin": "limiter-end", "credits-exhausted": "credits-recovered"}
 _ENDS = {end: begin for begin, end in _LASTING.items()}
 
@@ -53,7 +53,7 @@ def tables(session: Session) -> tuple[Table | None, ...]:
 
 
 def arms_table(arms: Sequence[Volume], nodes: int) -> Table:
-    """What is compared; ``nodes`` is the number of an arm's nodes, all on volumes of one kind."""
+    """The compared arms; ``nodes`` is the number of an arm's nodes, all on volumes of one kind."""
     return Table(
         key="arms",
         title="Arms",
@@ -90,7 +90,7 @@ def _arm_cells(arm: Volume) -> tuple[Cell, ...]:
 
 
 def _size(spec: VolumeSpec) -> Cell:
-    """Of the whole arm; of several volumes as one, how many there are of which size."""
+    """Size of the whole arm; if striped, number and size of its volumes."""
     size = format_bytes(spec.size_bytes)
     return Cell(
         text=size if spec.stripes == 1 else f"{spec.stripes} x {size}",
@@ -99,7 +99,7 @@ def _size(spec: VolumeSpec) -> Cell:
 
 
 def _provisioned(arm: Volume) -> Cell:
-    """What the volume does for good and, after a slash, while it bursts; of a real one what the plan says."""
+    """The volume's sustained limits and, after a slash, burst limits; for a real one, what the plan says."""
     spec = arm.spec
     model = known_model(spec) if arm.kind is Kind.EMULATED else None
     parts: list[str] = []
@@ -190,7 +190,7 @@ def _credit_cells(levels: Floats, capacities: Floats) -> tuple[Cell, ...]:
 
 
 def _load_hosts(events: Sequence[Event]) -> Table:
-    """Where the load was made elsewhere: what the way to the volumes added, and how far clocks were apart."""
+    """Hosts that made the load: delay of the connection to the volumes, and offset of the clocks."""
     hosts = sorted({str(event.fields["load_host"]) for event in events if "load_host" in event.fields})
     return Table(
         key="load_hosts",
@@ -241,7 +241,7 @@ def series_of(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Float
 
 
 def turns_of(samples: pa.Table, first_round: int = 0) -> dict[tuple[str, str], list[tuple[float, float]]]:
-    """By arm and task, from the first measured request to the end of the last in each round (epoch, s)."""
+    """By arm and task, (start of the first measured request, end of the last) per round, epoch seconds."""
     is_wanted = pc.and_(
         pc.equal(samples["phase"], Phase.MEASURE.value), pc.greater_equal(samples["round"], first_round)
     )
@@ -255,10 +255,10 @@ def turns_of(samples: pa.Table, first_round: int = 0) -> dict[tuple[str, str], l
 
 
 def environment(session: Session) -> Table:
-    """Machine, software and dataset, one line each; what was not found out is left out."""
+    """Machine, software and dataset, one line each; unknown facts are left out."""
     facts: dict[str, Value] = {}
     tasks = {
-        task: {key: value for key, value in asked.items() if key != "query"}  # that is a hash
+        task: {key: value for key, value in asked.items() if key != "query"}  # "query" is a hash
         for task, asked in session.environment.get("tasks", {}).items()
     }
     shown = {key: value for key, value in session.environment.items() if key != "aws"}
@@ -293,14 +293,14 @@ def _readable(name: str, value: Value) -> str:
 
 
 def moments(session: Session) -> tuple[Moment, ...]:
-    """All moments in order; what had not ended lasts to the end of what was recorded."""
+    """All moments in order; one without an end lasts to the end of the recording."""
     events = tuple(event for event in session.events if event.has_time)
     last = max((event.at_s for event in events), default=session.started_at)
     listed = [_moment(session, *span) for span in _lasting(events, last)]
     starts = [event for event in events if str(event.fields.get("name")).startswith("start nodes, ")]
     for event in events:
         if event.kind == "telemetry-cut" and any(_during(event, start) for start in starts):
-            continue  # a node that is started anew has no cgroup for a while
+            continue  # a restarted node has no cgroup for a while
         length = (event.number("seconds") or 0.0) if event.kind == "gc" else 0.0
         if event.kind in _KINDS and not (event.kind == "gc" and length < _LONG_PAUSE_S):
             listed.append(_moment(session, event, event.at_s - length, event.at_s))
@@ -339,7 +339,7 @@ def _moment(session: Session, event: Event, start: float, end: float) -> Moment:
 
 
 def moments_table(moments: Sequence[Moment], arms: Sequence[str]) -> Table:
-    """Each kind of moment once: how often on which arm, for how long, and when first."""
+    """Each kind of moment once: how often on which arm, for how long in total, and when first."""
     columns = list(titled(*arms, left=True))
     if not all(moment.arm in arms for moment in moments):
         columns.append(Column(title="no arm of its own", subject="session", left=True))
@@ -374,9 +374,9 @@ def _times(moments: Sequence[Moment]) -> Cell:
 
 
 def stages_table(session: Session) -> Table | None:
-    """The stages as recorded, then what the race in between was made of.
+    """The recorded stages, then the parts of the race in between.
 
-    Where the rounds were recorded as a stage, what they were made of is listed apart, not added again.
+    If the rounds were recorded as a stage, their parts are listed separately, not added again.
     """
     stages = [
         (str(event.fields["name"]), seconds)
@@ -427,7 +427,7 @@ def _seconds(events: Sequence[Event], kind: str, key: str) -> float:
 
 
 def _requests_s(samples: pa.Table, phase: Phase) -> float:
-    """Time in requests; of several clients at once only the first one's counts."""
+    """Seconds spent in requests; of concurrent clients only the first counts."""
     mask = pc.and_(pc.equal(samples["phase"], phase.value), pc.equal(samples["client"], 0))
     mask = pc.and_(mask, is_time(samples["service_time_s"]))
     return float(pc.sum(samples["service_time_s"].filter(mask)).as_py() or 0.0)

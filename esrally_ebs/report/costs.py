@@ -1,4 +1,4 @@
-"""What each arm costs a month and what that buys, beside its slow requests."""
+"""Monthly cost of each arm, and what that buys, beside its slow requests."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from esrally_ebs.report.model import NOTHING, Cell, Curve, Plot, Row, Table, mil
 from esrally_ebs.store.session import Session
 
 OF_INSTANCE = "An instance store is in the price of its instance, and its data end when that stops."
-_REGION = "us-east-1"  # where the plan names none: AWS's own examples are priced there
+_REGION = "us-east-1"  # default region: AWS prices its own examples there
 _TITLES = (
     "a month",
     "per 1,000 sustained IOPS",
@@ -26,30 +26,30 @@ _TITLES = (
 
 
 def costs(session: Session, settings: Sequence[VolumeSpec] = ()) -> tuple[ArmCost, ...]:
-    """What the arms, or other settings, cost on the day of the session, in the region of the plan."""
+    """Prices of the arms, or of other settings, on the session's day in the plan's region."""
     day = datetime.fromtimestamp(session.started_at, UTC).strftime("%Y-%m-%d")
     wanted = session.plan.cost
     usage = cost.Usage(read_bytes=wanted.read, written_bytes=wanted.written)
     specs = settings or [arm.spec for arm in session.arms]
-    count = session.plan.node.count  # every node's volume is paid for
+    count = session.plan.node.count  # every node's volume is billed
     specs = [replace(spec, stripes=spec.stripes * count) for spec in specs] if count > 1 else specs
     try:
         prices = cost.price_list(str(wanted.prices) if wanted.prices else None)
-    except PlanError as error:  # the session was moved, its price list was not
+    except PlanError as error:  # the session was copied without its price list
         return tuple(ArmCost.without(spec.name, str(error)) for spec in specs)
     used = {spec.name: usage for spec in specs}
     return cost.of_arms(specs, region_of(session)[0], usage=used, prices=prices, on=day)
 
 
 def region_of(session: Session) -> tuple[str, bool]:
-    """The region, and whether the plan or the instance that real arms are on named it."""
+    """The region, and whether the plan or the real arms' instance names it."""
     plan, instance = session.plan, (session.environment.get("aws") or {}).get("instance") or {}
     named = plan.cost.region or (plan.aws and plan.aws.region) or instance.get("region")
     return (str(named), True) if named else (_REGION, False)
 
 
 def table(session: Session, findings: Findings, arm_costs: Sequence[ArmCost]) -> Table | None:
-    """A row per arm; None where no arm has a price, nor should: by a price list or a region that is named."""
+    """A row per arm; None if no arm has a price and none is expected (no price list or region named)."""
     sold = any(one.iops or one.bytes_per_s for one in arm_costs)
     wanted = session.plan.cost.prices or cost.own_list() or (sold and region_of(session)[1])
     if all(one.price is None for one in arm_costs) and not wanted:
@@ -66,7 +66,7 @@ def table(session: Session, findings: Findings, arm_costs: Sequence[ArmCost]) ->
 
 
 def _p99(findings: Findings) -> Mapping[str, Mapping[str, float]]:
-    """Arm to compared task to 99th percentile, seconds."""
+    """99th percentile in seconds, by arm and compared task."""
     compared = {c.task for c in findings.comparisons}
     times: dict[str, dict[str, float]] = {}
     for summary in findings.summaries:
@@ -88,7 +88,7 @@ def _cells(arm_cost: ArmCost, p99: Mapping[str, float]) -> tuple[Cell, ...]:
 def _usd(metric: str, usd: float | None) -> Cell:
     if usd is None:
         return quantity(metric, usd, "")
-    digits = 4 if 0 < usd < 1 else 2  # what a MiB/s costs is a matter of cents
+    digits = 4 if 0 < usd < 1 else 2  # prices per MiB/s are below a dollar
     return quantity(metric, usd, f"{usd:,.{digits}f} USD")
 
 
@@ -110,7 +110,7 @@ def _notes(session: Session, arm_costs: Sequence[ArmCost], *, has_times: bool) -
     region, named = region_of(session)
     dates = ", ".join(dict.fromkeys(price.dated for price in priced if price.parts))
     chosen = "" if named else "; the plan names no region"
-    lists = f", by price lists of {dates}" if dates else ""  # nothing of it may have a price
+    lists = f", by price lists of {dates}" if dates else ""  # perhaps nothing of it has a price
     notes = [f"Storage and what is provisioned with it, in {region}{chosen}{lists}."]
     assumed = dict.fromkeys(part for price in priced for part in price.unverified)
     if assumed:
@@ -127,7 +127,7 @@ def _notes(session: Session, arm_costs: Sequence[ArmCost], *, has_times: bool) -
 
 
 def by_use(specs: Sequence[VolumeSpec], session: Session) -> Iterator[str]:
-    """What is paid by use besides, and not in their price, as the plan does not say how much that is."""
+    """Usage that is billed besides the price, where the plan does not say how much."""
     wanted = session.plan.cost
     efs = [spec for spec in specs if spec.type == "efs" and known_model(spec)]
     if not (wanted.read or wanted.written) and any(efs_mode(spec) == "elastic" for spec in efs):
@@ -140,7 +140,7 @@ def by_use(specs: Sequence[VolumeSpec], session: Session) -> Iterator[str]:
 
 
 def tradeoffs(findings: Findings, arm_costs: Sequence[ArmCost]) -> tuple[Plot, ...]:
-    """The monthly cost of every priced arm against the 99th percentile of every compared task."""
+    """Monthly cost of every priced arm against the 99th percentile of every compared task."""
     p99 = _p99(findings)
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None and one.arm in p99}
     listed = dict.fromkeys(task for arm in usd for task in p99[arm])

@@ -1,10 +1,9 @@
-"""A loaded session to documents for a search engine: pure. Rally's words for what Rally has words for.
+"""A loaded session to documents for a search engine; pure. Field names are Rally's where Rally has the field.
 
 One document per session, per verdict, per task and arm, per row of fio, per second and arm of telemetry, and
-per drop of the caches. Each says of itself what it is (``record``) and what it belongs to (``race-id``).
-A Kibana dashboard of them, as saved objects (NDJSON) that Kibana 8 and later import, is here, too: each panel
-is a Vega-Lite drawing (``panels/*.json``) that holds its own query, so that what a panel asks can be asked of
-any Elasticsearch; verdicts are a table, which is a saved search.
+per drop of the caches. Each has its kind (``record``) and its session (``race-id``). Also a Kibana dashboard,
+as saved objects (NDJSON) for Kibana 8 and later: each panel is a Vega-Lite drawing (``panels/*.json``) with
+its own query, so the query can be sent to any Elasticsearch; verdicts are a table, which is a saved search.
 """
 
 import json
@@ -41,14 +40,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What is stored under one id; the same session always gives the same ids."""
+    """One document and its id; the same session always gives the same ids."""
 
     id: str
     fields: Fields
 
 
 def documents(session: Session, environment: str) -> Iterator[Document]:
-    """All documents of a session; ``environment`` is what Rally calls its ``env.name``."""
+    """All documents of a session; ``environment`` is Rally's ``env.name``."""
     common = _common(session, environment)
     findings = find(by_type(whole_rounds(session)), checks=all_checks(session))
     for record, of in RECORDS.items():
@@ -157,7 +156,7 @@ def _service_times(session: Session, findings: Findings) -> _Keyed:
 
 
 def _arm(session: Session, name: str) -> dict[str, Any]:
-    """An arm by name with what it is: a document must not need a second one to be understood."""
+    """An arm's name and properties, so that each document can be understood alone."""
     volume = next((arm for arm in session.arms if arm.spec.name == name), None)
     if volume is None:
         return {"arm": name}
@@ -171,9 +170,9 @@ def _baselines(session: Session, _: Findings) -> _Keyed:
 
 
 def _telemetry(session: Session, _: Findings) -> _Keyed:
-    """One document for all that was read of an arm at one moment, values by the metric's name.
+    """One document per arm and moment, with values by metric name.
 
-    What CloudWatch tells has one for each volume: those of a stripe have metrics of the same names.
+    CloudWatch's values have a document per volume: volumes of a stripe have metrics of the same names.
     """
     table = session.telemetry
     names = [table[name].cast(pa.string()).to_pylist() for name in ("arm", "device", "metric")]
@@ -212,12 +211,12 @@ RECORDS: Mapping[str, Callable[[Session, Findings], _Keyed]] = {
 
 
 def render_dashboard() -> str:
-    """All saved objects, one JSON object a line; import them under Stack Management, Saved Objects."""
+    """All saved objects, one JSON object per line; import them under Stack Management, Saved Objects."""
     return "".join(f"{json.dumps(saved, sort_keys=True)}\n" for saved in _objects())
 
 
 def panels() -> dict[str, Json]:
-    """Name to Vega-Lite drawing of every panel, in their order on the dashboard."""
+    """Vega-Lite drawings by panel name, in the dashboard's order."""
     folder = Path(__file__).with_name("panels")
     return {path.stem[3:]: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
 

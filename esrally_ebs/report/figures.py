@@ -1,4 +1,4 @@
-"""What can be drawn of a session, as data: changes with intervals, distributions, telemetry on one clock.
+"""A session's figures as data: changes with intervals, distributions, telemetry on one clock.
 
 Every curve is thinned to a few hundred points, so that a report of millions of samples stays small.
 """
@@ -25,8 +25,8 @@ from esrally_ebs.units import MIB
 Floats = npt.NDArray[np.float64]
 
 _POINTS = 300  # of a curve: about one per pixel
-_FIO_PAUSE_S = 30.0  # baselines closer than this are one part of the session
-# metric, title, unit, and what one unit is in base units
+_FIO_PAUSE_S = 30.0  # baselines closer than this belong to one part of the session
+# metric, title, unit, and the size of the unit in base units
 _METRICS = (
     ("device.reads_per_s", "Reads", "per second", 1.0),
     ("device.read_bytes_per_s", "Read throughput", "MiB/s", float(MIB)),
@@ -73,7 +73,7 @@ def _change(item: str, ratio: Estimate, verdict: str, findings: Findings) -> Rel
 
 
 def _baselines(session: Session, compared: Sequence[str]) -> Iterator[Forest]:
-    """Of every other arm against that which searches are compared with, or the first."""
+    """fio's changes of every other arm against the arm that searches are compared with, or the first."""
     reads = {
         (row["job"], row["arm"]): row["p50_s"]
         for row in session.baseline.select(["arm", "round", "job", "op", "p50_s"]).to_pylist()
@@ -109,11 +109,11 @@ def _distributions(findings: Findings) -> Iterator[Plot]:
 
 
 def _shares(arm: str, times: Floats) -> Curve:
-    """The share of requests (y, per cent) that took at most so long (x, ms)."""
+    """Share of requests (y, per cent) that took at most x ms."""
     shares = np.arange(1, len(times) + 1) / len(times)
     ordered = np.sort(times)
     if len(times) > _POINTS:
-        # Dense where the tail is: every per mille of the last per cent, else every half per cent.
+        # Dense in the tail: every per mille of the last per cent, else every half per cent.
         shares = np.unique(np.concatenate([np.linspace(0.005, 0.99, 198), np.linspace(0.99, 1, 11)]))
         ordered = np.quantile(times, shares)
     levels = zip(PERCENTILES, np.percentile(times, PERCENTILES) * 1e3, strict=True)
@@ -132,7 +132,7 @@ def _timelines(session: Session) -> Iterator[Timeline]:
         for node, arm in session.nodes.items():
             at, values = series_of(session.telemetry, node, metric)
             at, values = at - session.started_at, values / size
-            if metric == "emulator.credits":  # operations, or of HDD types bytes
+            if metric == "emulator.credits":  # operations; for HDD types bytes
                 _, capacity = series_of(session.telemetry, node, "emulator.credits_capacity")
                 values = values / (capacity.max(initial=0.0) or np.nan)
             known = np.isfinite(values)
@@ -144,7 +144,7 @@ def _timelines(session: Session) -> Iterator[Timeline]:
 
 
 def _thinned(arm: str, at: Floats, values: Floats) -> tuple[Curve, float]:
-    """A curve of at most ``_POINTS`` means, and the seconds that one point stands for."""
+    """A curve of at most ``_POINTS`` means, and the seconds that each covers."""
     together = -(-len(at) // _POINTS)
     starts = np.arange(0, len(at), together)
     counts = np.diff(np.append(starts, len(at)))
@@ -154,7 +154,7 @@ def _thinned(arm: str, at: Floats, values: Floats) -> tuple[Curve, float]:
 
 
 def _spans(session: Session) -> Iterator[Span]:
-    fio: dict[int, list[tuple[float, float]]] = {}  # by round: before the first one, after the last one
+    fio: dict[int, list[tuple[float, float]]] = {}  # by pass: 0 before the first round, others after the last
     for event in session.events:
         if event.kind == "baseline" and event.has_time:
             begin = event.at_s - (event.number("seconds") or 0.0)
@@ -165,7 +165,7 @@ def _spans(session: Session) -> Iterator[Span]:
     ends = pc.add(samples["started_s"], samples["service_time_s"])
     measured = samples["round"].to_numpy() > 0
     begins = samples["started_s"].to_numpy()
-    # a warm-up comes before the rounds, and again where nodes are started anew between them
+    # warm-up comes before the rounds, and between rounds after restarts of the nodes
     after = np.searchsorted(np.sort(begins[measured]), begins) * ~measured
     times = pa.table(
         {
@@ -188,7 +188,7 @@ def _spans(session: Session) -> Iterator[Span]:
 
 
 def _turns(session: Session) -> Iterator[Turn]:
-    """When each task was measured on each arm, in the order of the first round."""
+    """When each task was measured on each arm, in the first round's order."""
     began = session.started_at
     for (arm, task), spans in turns_of(session.samples, first_round=1).items():
         yield Turn(arm=arm, task=task, times=tuple((start - began, end - began) for start, end in spans))

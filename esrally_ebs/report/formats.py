@@ -1,4 +1,4 @@
-"""A report as text for a terminal, as Markdown, and for programs as CSV and JSON in base units."""
+"""Renders a report as text for a terminal, as Markdown, and as CSV and JSON in base units."""
 
 import csv
 import io
@@ -22,18 +22,18 @@ from esrally_ebs.units import one_line, printable
 WIDTH = 140
 BETTER = "*"
 _CSV_HEADER = ("table", "item", "subject", "metric", "value", "better")
-_BAR_POINTS = 48  # a plot of more points needs a page
+_BAR_POINTS = 48  # plots with more points are left to the page
 _BAR_WIDTH = 50
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NAME_WIDTH = 24  # of a longer name, or of words, so much stands on one line where room is short
 _GAP = 3  # between two columns
 # What Markdown would take for code, stress, a cell's end, a link, a heading or a quotation
 _MARKUP = re.compile(r"[\\`*|]|](?=[(\[:])|~(?=~)|^[#>]")
-_FORMULA = re.compile(r"\s*[=+@-](?![\d.,]*( %)?$)", re.DOTALL)  # a number with its sign is none
+_FORMULA = re.compile(r"\s*[=+@-](?![\d.,]*( %)?$)", re.DOTALL)  # but not a signed number
 
 
 def render_text(report: Report, *, colour: bool = False, width: int = WIDTH) -> str:
-    """The report as text; ``colour`` adds terminal colours to marks that are also there as text."""
+    """The report as text; ``colour`` adds terminal colours to marks that the text also has."""
     out = io.StringIO()
     console = Console(
         file=out,
@@ -62,7 +62,7 @@ def render_text(report: Report, *, colour: bool = False, width: int = WIDTH) -> 
     _print_checks(console, report)
     _print_warnings(console, report)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
-    # rich puts an empty line below every table; one between two is enough
+    # rich adds an empty line below every table; between two tables one is enough
     kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
     return "\n".join(kept).rstrip() + "\n"
 
@@ -72,7 +72,7 @@ def _line(text: str, style: str = "") -> Text:
 
 
 def head_lines(report: Report) -> list[tuple[str, str]]:
-    """Why, what held arms back, what they cost and what to do next, each with its title, where known."""
+    """Titles and lines for why, what held arms back, what they cost and what to do next, if known."""
     lines = [("Why", reason) for reason in report.reasons]
     lines += [("Limits", sentence) for sentence in report.bottlenecks]
     return lines + [
@@ -133,7 +133,7 @@ def _cell(cell: Cell) -> Text:
 
 
 def _bars(plot: Plot) -> str:
-    """A plot as horizontal bars; nothing when it has many points or a logarithmic axis."""
+    """A plot as horizontal bars; "" if it has many points or a logarithmic axis."""
     points = [(curve.name, x, y) for curve in plot.curves for x, y in zip(curve.x, curve.y, strict=True)]
     if not points or len(points) > _BAR_POINTS or plot.log_x or plot.log_y:
         return ""
@@ -212,12 +212,12 @@ def _escaped(text: str) -> str:
 
 
 def render_csv(report: Report) -> str:
-    """One line per value; first what must be known of all of them: verdict, labels, checks and warnings."""
+    """One line per value, after lines that apply to all: verdict, labels, checks and warnings."""
     return csv_text(_csv_rows(report))
 
 
 def csv_text(rows: Iterable[Iterable[Value]]) -> str:
-    """Rows as CSV; text that a spreadsheet would compute as a formula has an apostrophe before it."""
+    """Rows as CSV, with an apostrophe before text that a spreadsheet would run as a formula."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(map(_csv_value, row) for row in rows)
     return out.getvalue()
@@ -253,7 +253,7 @@ def _csv_value(value: Value) -> str:
 
 
 def render_json(report: Report) -> str:
-    """One object; ``tables.<key>.<item>.<subject>.<metric>`` leads to each value."""
+    """One JSON object; ``tables.<key>.<item>.<subject>.<metric>`` is the path of each value."""
     document = {
         **report.facts,
         "verdict": report.verdict,
@@ -274,9 +274,9 @@ _Rows = list[tuple[Row, tuple[Column, ...]]]
 
 
 def _by_key(report: Report) -> Iterable[tuple[str, _Rows]]:
-    """Rows with their columns by the name of their table in CSV and JSON.
+    """Rows with their columns, by their table's key in CSV and JSON.
 
-    Where several rows are of one item, such as a task beside writes, each has its first cell, too.
+    If several rows have one item, such as a task beside writes, the item includes the first cell.
     """
     rows: dict[str, _Rows] = {}
     for table in report.tables:
@@ -312,4 +312,4 @@ def _items(rows: _Rows) -> dict[str, Any]:
 def _rounded(value: Value) -> Value:
     if not isinstance(value, float) or not math.isfinite(value):
         return value
-    return float(f"{value:.9g}")  # more than any clock gives, and the same on every machine
+    return float(f"{value:.9g}")  # more digits than any clock has; the same on every machine

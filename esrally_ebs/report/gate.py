@@ -1,4 +1,4 @@
-"""A gate on a recorded session: from its records to a decision, as lines of text and as JUnit XML."""
+"""A gate on a recorded session: decides from its records; renders lines of text or JUnit XML."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -29,14 +29,14 @@ _SAID = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.INCONCLUSIVE: "
 def judge_session(
     session: Session, limits: Sequence[GateLimit], *, base: str | None = None, other: str | None = None
 ) -> Gate:
-    """Decide on ``other`` against ``base``: by default the plan's other arm against its reference.
+    """Decide on ``other`` against ``base``: by default, the plan's other arm against its reference.
 
     Raises PlanError when no limit is given or the arms are not named well, MeasurementError when the session
     did not complete, has samples that cannot be read, may not be compared, or has no rounds of these arms.
     """
     if not limits:
         raise PlanError("gate: no limit given; add for example --max-slowdown p50=5%")
-    limits = list(dict.fromkeys(limits))  # the same one twice would count as two questions
+    limits = list(dict.fromkeys(limits))  # a repeated limit would count as two questions
     if session.state is not State.COMPLETE and not session.arms:
         raise _unfinished(session)
     compared = by_type(session, base, other)
@@ -56,7 +56,7 @@ def judge_session(
 
 
 def _with_latency(findings: Findings, waits: Findings | None) -> tuple[list[Comparison], Blocks]:
-    """What limits are held against: each task's service time, and its latency where requests were due."""
+    """Comparisons for the limits: each task's service time and, where requests were due, its latency."""
     comparisons, blocks = list(findings.comparisons), dict(findings.blocks)
     if waits is not None:
         comparisons += (replace(c, task=f"latency of {c.task}") for c in waits.comparisons)
@@ -97,7 +97,7 @@ def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, s
 
 
 def render_gate(session: Session, gate: Gate) -> str:
-    """The reason in one line, one per task and limit, what held the arms back, and what only warns."""
+    """The reason in one line, a line per task and limit, what held the arms back, and warnings."""
     compared = by_type(session, gate.b)
     marked = [(check.mark, check.text) for check in all_checks(session)]
     marked += [("warning", text) for text in (*faults(session.events), *_of_writes(compared, gate))]
@@ -108,7 +108,7 @@ def render_gate(session: Session, gate: Gate) -> str:
 
 
 def _of_writes(session: Session, gate: Gate) -> Iterator[str]:
-    """What unequal or failed writes beside searches make of these; nothing where there were none."""
+    """Warnings about unequal or failed writes beside searches; none without writes."""
     arms = gate.a, gate.b
     written = {key: of for key, of in writes(session).items() if key[1] in arms}
     if written:
@@ -116,12 +116,12 @@ def _of_writes(session: Session, gate: Gate) -> Iterator[str]:
 
 
 def reason(session: Session, gate: Gate) -> str:
-    """The outcome and what it rests on, in one line."""
+    """The outcome and its basis, in one line."""
     compared = by_type(session, gate.b)
     names = arm_names(compared)
     about = f"gate {_SAID[gate.outcome]}: {names[gate.b]} against {names[gate.a]}"
     more = "passes" if session.plan.race is None else "rounds"
-    if compared.plan.design.starts > 1:  # of types, the parts of a session are their volumes
+    if compared.plan.design.starts > 1:  # for types, the parts of a session are their volumes
         is_of_types = compared.plan.design.volumes > 1
         more = f"{'volumes of each type' if is_of_types else 'starts of the nodes'}, or more rounds of each,"
     return one_line(f"{about}: {_reason(gate, more)}")
@@ -138,12 +138,12 @@ def _reason(gate: Gate, more: str) -> str:
     if gate.outcome is Outcome.FAIL:
         worst = max(deciding, key=lambda d: d.ratio.value / (1 + d.limit.slowdown))
         return f"{share} broken{'' if alone else '; the most'}: {found_text(worst)}"
-    doubts = "; ".join(dict.fromkeys(d.why for d in deciding))  # some of which have a comma
+    doubts = "; ".join(dict.fromkeys(d.why for d in deciding))  # "; ": some contain commas
     return f"{share} not decided ({doubts}); more {more} may decide"
 
 
 def found_text(decision: TaskDecision) -> str:
-    """What was found of one limit on one task."""
+    """The result for one limit on one task."""
     name = f"p{decision.limit.percentile} of {decision.task}"
     return f"{name} {percent_change(decision.ratio)}, limit {_limit(decision.limit)}"
 
@@ -162,7 +162,7 @@ def _task_lines(gate: Gate) -> Iterator[str]:
 
 
 def render_junit(session: Session, gate: Gate) -> str:
-    """One test case per task and limit: a broken limit is a failure, an undecided one an error."""
+    """A JUnit test case per task and limit: a broken limit is a failure, an undecided one an error."""
     suite = _suite(session, tests=len(gate.decisions))
     counts = {outcome: [d.outcome for d in gate.decisions].count(outcome) for outcome in Outcome}
     suite.set("failures", str(counts[Outcome.FAIL]))
@@ -172,7 +172,7 @@ def render_junit(session: Session, gate: Gate) -> str:
     for decision in gate.decisions:
         name = f"p{decision.limit.percentile} {decision.task}"
         if sum(limit.percentile == decision.limit.percentile for limit in limits) > 1:
-            name += f" {_limit(decision.limit)}"  # CI keeps one result of each name
+            name += f" {_limit(decision.limit)}"  # CI keeps one result per name
         case = _case(suite, f"{gate.b} against {gate.a}", name)
         if decision.outcome is Outcome.FAIL:
             _add_result(case, "failure", "slower", found_text(decision))
@@ -182,7 +182,7 @@ def render_junit(session: Session, gate: Gate) -> str:
 
 
 def render_junit_refused(session: Session | None, error: MeasurementError) -> str:
-    """One test case that holds why a session (None: one that cannot be read) could not be judged."""
+    """One test case with the reason why a session (None: unreadable) could not be judged."""
     suite = _suite(session, tests=1)
     suite.set("failures", "0")
     suite.set("errors", "1")
@@ -198,7 +198,7 @@ def _suite(session: Session | None, *, tests: int) -> ElementTree.Element:
         name="esrally-ebs gate",
         package="esrally-ebs",
         id="0",
-        # the schema wants no time zone; it is UTC
+        # the schema allows no time zone; this is UTC
         timestamp=datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         hostname=_token(str(session.environment.get("host") or "")) if session else "localhost",
         time=f"{max(0.0, (ended or started) - started):.3f}",
@@ -217,7 +217,7 @@ def _property(suite: ElementTree.Element, name: str, value: str) -> None:
 
 
 def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:
-    # decisions are made together, from what is recorded: none takes time of its own
+    # all decisions are made together from the record, so none has a time of its own
     names = {"classname": _token(f"esrally-ebs.{group}"), "name": _token(name), "time": "0"}
     return ElementTree.SubElement(suite, "testcase", names)
 
@@ -227,7 +227,7 @@ def _add_result(case: ElementTree.Element, kind: str, type_: str, message: str) 
 
 
 def _token(text: str) -> str:
-    """A name as the schema has it: legal, not empty, single spaces."""
+    """A name that the schema allows: legal characters, not empty, single spaces."""
     return " ".join(printable(text).split()) or "localhost"
 
 

@@ -1,4 +1,4 @@
-"""The head of a report: verdict, arms best first, cost, and the labels of every output."""
+"""The head of a report: verdict, arms best first, cost, and the labels that every output shows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,11 +17,11 @@ from esrally_ebs.report.knee import Knees
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_share, number_of
 
-SCOPE = "scope: "  # begins the label of which volumes and JVMs a verdict holds for
+SCOPE = "scope: "  # prefix of the label that says which volumes and JVMs a verdict holds for
 
 
 def labels(session: Session) -> tuple[str, ...]:
-    """What is emulated, the state of the caches, and whether segments differ."""
+    """Labels: what is emulated, the state of the caches, whether segments differ."""
     emulated = [arm.spec.name for arm in session.arms if arm.kind is Kind.EMULATED]
     lines = [f"emulated volumes: {', '.join(emulated)}"] if emulated else []
     if session.kind == "simulate":
@@ -51,13 +51,13 @@ def _scope(session: Session) -> str:
 
 
 def _started(session: Session) -> int:
-    """How often the nodes were started for rounds; of a session that was cut off less than was planned."""
+    """Number of starts of the nodes with rounds; a cut session has fewer than planned."""
     last = pc.max(session.samples["round"]).as_py() or 0
     return len(by_start(session.plan.design.rounds_of_starts, range(1, last + 1)))
 
 
 def _any(session: Session) -> str:
-    """The same in few words; empty where it is these volumes and JVMs."""
+    """``_scope`` in a few words; "" for these volumes and JVMs."""
     design = session.plan.design
     if design.starts == 1:
         return ""
@@ -66,7 +66,7 @@ def _any(session: Session) -> str:
 
 
 def _dropped(session: Session) -> str:
-    """How often caches were dropped, where that is not before each request; else empty."""
+    """How often caches were dropped; "" if before each request."""
     cache = session.plan.cache
     if cache.mode != "cold" or cache.drop_every == 1:
         return ""
@@ -74,9 +74,9 @@ def _dropped(session: Session) -> str:
 
 
 def _steadiness(session: Session) -> str:
-    """After how many requests the misses of each arm were steady; empty in other modes.
+    """Requests until the misses of each arm were steady; "" in other modes.
 
-    Of several volumes of a type, the one that took most.
+    For several volumes of a type, the largest number.
     """
     if session.plan.cache.mode != "steady":
         return ""
@@ -90,7 +90,7 @@ def _steadiness(session: Session) -> str:
 
 
 def _requests_until_steady(events: Iterable[Event], arm: str) -> float:
-    """0 where they never were."""
+    """0 if the misses never were steady."""
     own = [event for event in events if event.arm == arm]
     if any(event.kind == "not-steady" for event in own):
         return 0
@@ -104,7 +104,7 @@ def verdict(
     knees: Knees | None = None,
     waits: Findings | None = None,
 ) -> str:
-    """``waits``: the latency of what kept to a schedule, of which a second sentence is."""
+    """The verdict's sentence; a second one about latency if ``waits`` has tasks that kept to a schedule."""
     broken = [check.text for check in checks if check.forbids]
     if broken:
         return f"Not comparable: {'; '.join(broken)}."
@@ -166,7 +166,7 @@ def _compared(session: Session, findings: Findings) -> str:
 
 
 def without_verdict(findings: Findings) -> str:
-    """The tasks that have none, with their verb, where others do; else empty."""
+    """Tasks without a verdict, and their verb, if others have one; else ""."""
     lacking = list(dict.fromkeys(c.task for c in findings.comparisons if c.p_different is None))
     if len(lacking) == len(findings.tasks) or not lacking:
         return ""
@@ -185,7 +185,7 @@ def _of_pair(names: Mapping[str, str], result: Overall, findings: Findings) -> s
 
 
 def though(result: Claim, confidence: float) -> str:
-    """That arms which count as equivalent are shown to differ all the same; else empty."""
+    """A note for equivalent arms whose difference is proven all the same; else ""."""
     if result.verdict is not Verdict.EQUIVALENT or result.p_different is None:
         return ""
     return ", with a difference that is shown" if result.p_different <= 1 - confidence else ""
@@ -194,9 +194,9 @@ def though(result: Claim, confidence: float) -> str:
 def contrary(
     tasks: Sequence[Comparison | PooledRatio], result: Claim, findings: Findings | None = None
 ) -> str:
-    """On how many tasks the opposite is shown of what is said of all together; empty where on none.
+    """On how many tasks the opposite of the overall claim is proven; "" if on none.
 
-    With ``findings``, also of percentiles above the 50th.
+    With ``findings``, includes percentiles above the 50th.
     """
     opposite = Verdict.FASTER if result.verdict is Verdict.SLOWER else Verdict.SLOWER
     own = [task for task in tasks if (task.a, task.b) == (result.a, result.b)]
@@ -209,15 +209,15 @@ def contrary(
 
 
 def _tails(findings: Findings, result: Claim, opposite: Verdict) -> Sequence[str]:
-    """The same of percentiles above the 50th, which must differ by more than the margin.
+    """Opposite results of percentiles above the 50th, if beyond the margin.
 
-    All of them are a family of their own, which a gate decides.
+    They form a family of claims of their own, decided as by a gate.
     """
     own = [c for c in findings.comparisons if (c.a, c.b) == (result.a, result.b)]
     is_slower = opposite is Verdict.SLOWER
     bound = 1 + findings.margin if is_slower else 1 / (1 + findings.margin)
     tails = [tail.ratio for c in own for tail in c.percentiles[1:]]
-    # most sessions end here: a gate reads all times anew
+    # the usual case; a gate would go through all times again
     if not any((t.low or 0) > bound if is_slower else (t.high or bound) < bound for t in tails):
         return []
     limits = [GateLimit(percentile=percentile, slowdown=bound - 1) for percentile in PERCENTILES[1:]]
@@ -243,7 +243,7 @@ def _of_many(names: Mapping[str, str], findings: Findings, ranked: Sequence[Over
 
 
 def ranking(findings: Findings) -> list[Overall]:
-    """Every other arm against the first, over all tasks; empty where too few rounds were measured."""
+    """Every other arm against the first, over all tasks; empty with too few rounds."""
     if not findings.pairs or findings.is_refused:
         return []
     base = findings.pairs[0][0]
@@ -252,7 +252,7 @@ def ranking(findings: Findings) -> list[Overall]:
 
 
 def between(findings: Findings, a: str, b: str) -> Overall | None:
-    """One arm against another over all tasks, or on the one task there is; None with too few rounds."""
+    """One arm against another, over all tasks or the only task; None with too few rounds."""
     for overall in findings.overall:
         if (overall.a, overall.b) == (a, b):
             return overall
@@ -280,7 +280,7 @@ def _is_faster(findings: Findings, arm: str, other: str) -> bool:
         return (forwards is not None and forwards.verdict is Verdict.FASTER) or (
             backwards is not None and backwards.verdict is Verdict.SLOWER
         )
-    # two arms that are compared with the reference, and lie on either side of it
+    # both were compared with the reference, and lie on opposite sides of it
     base = findings.arms[0]
     ours, theirs = between(findings, base, arm), between(findings, base, other)
     return bool(ours and theirs and (ours.verdict, theirs.verdict) == (Verdict.FASTER, Verdict.SLOWER))
@@ -292,7 +292,7 @@ def _best_first(ranked: Sequence[Overall]) -> list[str]:
 
 
 def details(session: Session, findings: Findings) -> tuple[str, ...]:
-    """Of two arms how the tasks differ; of more a line per arm, best first."""
+    """For two arms, how tasks differ; for more, a line per arm, best first."""
     ranked, names = ranking(findings), arm_names(session)
     if not ranked:
         return ()
@@ -321,10 +321,10 @@ def _by_task(findings: Findings, result: Overall) -> Sequence[str]:
 
 
 def not_proven(verdict: Verdict, ratio: Estimate, arms: int, *, tasks: int = 2) -> str:
-    """Why a verdict is inconclusive although its interval leaves out 0; empty for any other.
+    """Why a verdict is inconclusive although its interval excludes 0; "" for any other.
 
-    So many ``arms`` are compared with the reference, and what is said of one counts with those of the others;
-    where it is one, with what is said of its ``tasks``.
+    Claims are corrected together: over ``arms``, the number compared with the reference, or for a single arm
+    over its ``tasks``.
     """
     low, high = ratio.low, ratio.high
     if verdict is not Verdict.INCONCLUSIVE or low is None or high is None or low <= 1 <= high:
@@ -362,7 +362,7 @@ def _most(word: Verdict, tasks: Sequence[Comparison | PooledRatio]) -> str:
 
 
 def cost(arm_costs: Sequence[ArmCost], reference: str) -> str:
-    """What each arm costs a month, the others against the reference; empty where none has a price."""
+    """Monthly cost of each arm, also relative to the reference; "" if none has a price."""
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
     if not usd:
         return ""

@@ -1,4 +1,4 @@
-"""The knee of each arm as a sentence, tables and a plot: how many queries it takes, and what binds there."""
+"""The knee of each arm as a sentence, tables and a plot: how many queries it serves, and what limits it."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,9 @@ from esrally_ebs.report.model import Plot, Table, curve_through, plain_table
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_rate, format_share
 
-_NEAR_KNEE = 0.15  # of the logarithm of the rate: steps so close to the knee show what binds there
-_BUSY_SHARE = 0.8  # of the time of processors, or of clients: a queue before them is long
-_LASTS_S = 86_400.0  # a full bucket that lasts a day is worth no warning
+_NEAR_KNEE = 0.15  # of the rate's logarithm: steps this close to the knee show what limits it
+_BUSY_SHARE = 0.8  # share of time that processors or clients are busy: then queues before them are long
+_LASTS_S = 86_400.0  # no warning if full credits last for a day
 _PURPOSES = {
     Purpose.ALONE: "one at a time",
     Purpose.PROBE: "to find the order",
@@ -27,7 +27,7 @@ _PURPOSES = {
 
 class Knees:
     def __init__(self, session: Session, against: str | None = None) -> None:
-        """Others are compared with the arm ``against``, by default with the plan's reference."""
+        """Other arms are compared with ``against``; by default, with the plan's reference."""
         self._session = session
         self._against = against
         self._search = KneeSearch.of(session.plan.design)
@@ -45,14 +45,14 @@ class Knees:
         return self._search.confidence
 
     def verdict(self) -> str:
-        """One sentence: how many queries each arm takes, and how others differ from one of them."""
+        """One sentence: each arm's knee, and how others differ from one arm."""
         names = arm_names(self._session)
         parts = [f"{names[arm]} {_text(knee)}" for arm, knee in self.of.items()]
         text = "; ".join((*parts, *self._compared())) or "no arm was asked"
         return f"Highest rate with {self._search.bound}: {text}."
 
     def _compared(self) -> Iterator[str]:
-        """How each other arm differs from one of them, where both have a knee; they share the error."""
+        """How each other arm differs from the first, if both have a knee; they share the error."""
         margin = self._session.plan.design.margin
         arms = self._session.plan.design.reference_first(self.of)
         arms = sorted(arms, key=lambda arm: arm != self._against)
@@ -69,11 +69,11 @@ class Knees:
             yield f"{text}, {'a difference' if low > 1 or high < 1 else alike}"
 
     def warnings(self) -> Iterator[str]:
-        """What to doubt of an arm's knee."""
+        """Doubts about the arms' knees."""
         for arm, knee in self.of.items():
             long = sum(step.purpose is Purpose.MEASURE for step in self._steps[arm].values())
             is_wide = not knee.why and knee.width > self._search.margin
-            is_cut = is_wide and long < self._search.steps  # by nothing else does such a search end
+            is_cut = is_wide and long < self._search.steps  # nothing else ends such a search
             if knee.doubt:
                 yield f"{arm}: {knee.doubt}"
             if is_cut or (is_wide and not knee.doubt):
@@ -86,7 +86,7 @@ class Knees:
                 yield from self._credits(arm, node)
 
     def _credits(self, arm: str, node: str) -> Iterator[str]:
-        """That a knee holds only while burst credits last, by how fast they went in steps near it."""
+        """Warns if a knee lasts only as long as burst credits, by how fast steps near it spent them."""
         times, levels = series_of(self._session.telemetry, node, "emulator.credits")
         _, capacities = series_of(self._session.telemetry, node, "emulator.credits_capacity")
         spent = seconds = 0.0
@@ -104,7 +104,7 @@ class Knees:
                 )
 
     def _near(self, arm: str) -> Iterator[tuple[float, float]]:
-        """When the steps near an arm's knee began and ended."""
+        """First and last request of each step near an arm's knee."""
         samples = self._session.samples
         for round_ in self._steps[arm]:
             if self._is_near(arm, round_):
@@ -113,7 +113,7 @@ class Knees:
                 yield times["min"].as_py(), times["max"].as_py()
 
     def _at_knee(self, profiles: Profiles) -> Profiles:
-        """What was observed in steps near the knees."""
+        """Profiles of steps near the knees."""
         return {
             (task, arm): {
                 round_: profile for round_, profile in by_round.items() if self._is_near(arm, round_)
@@ -129,7 +129,7 @@ class Knees:
         return not knee.why and abs(math.log(step.rate / knee.rate)) <= _NEAR_KNEE
 
     def held_back(self, profiles: Profiles) -> HeldBack:
-        """The limit, processors or clients that hold each arm back at its knee."""
+        """The limits, processors or clients that hold each arm back at its knee."""
         near = self._at_knee(profiles)
         sentences = held_back(self._session, near) if near else {}
         for arm, name in arm_names(self._session).items():
@@ -142,7 +142,7 @@ class Knees:
         return sentences
 
     def _processors(self, arm: str, profile: Profile) -> str:
-        """Those that the node may use, or all of the machine's, which the load generator uses, too."""
+        """Busy processors: those of the node, or all of the machine's, which also runs the load generator."""
         environment = self._session.environment
         nodes, cores = environment.get("nodes", {}), environment.get("cores") or 0
         each = [nodes.get(name, {}).get("processors") for name in self._session.plan.node_names(arm)]
@@ -160,7 +160,7 @@ class Knees:
         return ""
 
     def _clients(self, arm: str) -> str:
-        """Those of the load generator, where nearly all of them wait for an answer."""
+        """Busy clients of the load generator: nearly all are waiting for answers."""
         clients = (pc.max(self._session.samples["client"]).as_py() or 0) + 1
         near = [step for at, step in self._steps[arm].items() if step.requests and self._is_near(arm, at)]
         busy = sum(min(step.rate * step.mean_s, clients) for step in near) / len(near) if near else 0.0
@@ -172,7 +172,7 @@ class Knees:
         )
 
     def tables(self) -> Iterator[Table]:
-        """The knees, and every step."""
+        """Tables of the knees and of every step."""
         rows = [
             (arm, None, None, None, knee.why)
             if knee.why
@@ -203,7 +203,7 @@ class Knees:
         )  # fmt: skip
 
     def plots(self) -> tuple[Plot, ...]:
-        """Latency against rate; steps that ran away have none."""
+        """Latency against rate, without steps that ran away."""
         curves = []
         for arm, steps in self._steps.items():
             points = sorted(
@@ -236,7 +236,7 @@ def _text(knee: Knee) -> str:
 
 
 def _ratio(a: Knee, b: Knee) -> tuple[float, float, float]:
-    """How many times the rate of a is that of b, with an interval: errors of arms are independent at most."""
+    """b's rate over a's, with an interval; treats the arms' errors as independent, at most."""
     ratio = b.rate / a.rate
     down = math.hypot(math.log(b.rate / b.low), math.log(a.high / a.rate))
     up = math.hypot(math.log(b.high / b.rate), math.log(a.rate / a.low))
@@ -248,5 +248,5 @@ def _milliseconds(step: StepResult) -> float | None:
 
 
 def knees_of(session: Session, against: str | None = None) -> Knees | None:
-    """None for a session that seeks none."""
+    """The session's knees; None if it searched for none."""
     return None if session.plan.design.knee is None else Knees(session, against)

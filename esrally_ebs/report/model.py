@@ -17,40 +17,40 @@ Value = str | int | float | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One value: ``facts`` maps a metric, named with its unit (``p50_s``), to a value in base units."""
+    """One value: ``facts`` maps metrics, named with their units (``p50_s``), to values in base units."""
 
     text: str
     facts: Mapping[str, Value]
-    better: bool = False  # better than its neighbours, beyond doubt or (fio) simply by its value
+    better: bool = False  # better than the others, proven or (fio) simply by value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column; several may speak of one subject (an arm, or ``gp3 against gp2``)."""
+    """A column; several may have the same subject (an arm, or ``gp3 against gp2``)."""
 
     title: str
     subject: str
-    left: bool = False  # text rather than numbers
+    left: bool = False  # left-aligned: text instead of numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What is measured (a task, a fio job, an arm), and a cell per column."""
+    """An item (a task, a fio job, an arm), and a cell per column."""
 
     item: str
     cells: tuple[Cell, ...]
-    label: str | None = None  # in place of the item, for people
-    key: str = ""  # names the table in CSV and JSON, if not the table's own does
+    label: str | None = None  # shown to people instead of the item
+    key: str = ""  # the table's key in CSV and JSON, if not the table's own
 
     @property
     def values(self) -> list[Value]:
-        """The item, and of each cell its first fact."""
+        """The item, then the first fact of each cell."""
         return [self.item, *(next(iter(cell.facts.values()), None) for cell in self.cells)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of one kind of value; ``key`` names it in CSV and JSON."""
+    """A table of one kind of values; ``key`` names it in CSV and JSON."""
 
     key: str
     title: str
@@ -62,59 +62,59 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelativeChange:
-    """One line of a forest plot: a fraction of change (0.1 = 10 % more), with its interval."""
+    """One line of a forest plot: a change as a fraction (0.1 = 10 % more), with its interval."""
 
     item: str
     value: float
     low: float | None = None
     high: float | None = None
     verdict: str = ""
-    margin: float | None = None  # a smaller change counts as none; None where nothing is called equivalent
+    margin: float | None = None  # smaller changes count as none; None where nothing can be equivalent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forest:
-    """How much one thing differs from another, item by item."""
+    """How one thing differs from another, item by item."""
 
     title: str
-    less: str  # what a change to the left of 0 means, in two words
+    less: str  # meaning of a change to the left of 0, in two words
     more: str
     changes: tuple[RelativeChange, ...]
-    compact: bool = False  # many items without intervals, a short line each
+    compact: bool = False  # many items without intervals, in short lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Points in the order in which they are joined; ``name`` (an arm) decides the colour."""
+    """Points in drawing order; ``name`` (an arm) selects the colour."""
 
     name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
-    style: Literal["line", "steps", "marks", "link"] = "line"  # a link is a thin grey line without a name
-    hover: tuple[str, ...] = ()  # a text for each point, which is then marked
-    summary: str = ""  # what the curve shows, for those who do not see it
-    arm: str = ""  # whose node it is, where the name is a node's
+    style: Literal["line", "steps", "marks", "link"] = "line"  # "link": a thin grey line without a name
+    hover: tuple[str, ...] = ()  # texts for marks on the points, one each
+    summary: str = ""  # what the curve shows, for people who cannot see it
+    arm: str = ""  # the node's arm, if ``name`` is a node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Curves over one horizontal axis, in the units that the titles of the axes name."""
+    """Curves over one horizontal axis; the axes' titles name the units."""
 
     title: str
     across: str
     up: str
     curves: tuple[Curve, ...]
-    heading: str = ""  # above the drawing, where others of its kind stand beside it
+    heading: str = ""  # above the drawing, if others of its kind are beside it
     log_x: bool = False
     log_y: bool = False
-    from_zero: bool = False  # the horizontal axis; a vertical one always is, if not logarithmic
-    places: tuple[str, ...] = ()  # names of 0, 1, ... on the horizontal axis
-    grid: tuple[float, ...] = ()  # values of the vertical axis that are named, in place of round ones
+    from_zero: bool = False  # for the horizontal axis; a vertical one starts at 0 unless logarithmic
+    places: tuple[str, ...] = ()  # labels for 0, 1, ... on the horizontal axis
+    grid: tuple[float, ...] = ()  # labelled values of the vertical axis, instead of round ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A part of the session, in seconds since its start."""
+    """A part of the session, in seconds from its start."""
 
     name: str
     start_s: float
@@ -123,7 +123,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """When one task was measured on one arm: (start, end) per round, in seconds since the session began."""
+    """When one task was measured on one arm: (start, end) per round, in seconds from the session's start."""
 
     arm: str
     task: str
@@ -132,28 +132,28 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """One metric over the session: seconds since its start against values in ``unit``."""
+    """One metric over the session: values in ``unit`` by seconds from its start."""
 
     title: str
     unit: str
-    step_s: float  # how many seconds one point is the mean of
+    step_s: float  # seconds that one point is the mean of
     curves: tuple[Curve, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Something that befell one arm (or all: ""), in seconds since the session's start."""
+    """An event of one arm (or of all: ""), in seconds from the session's start."""
 
     arm: str
     kind: str  # limiter, credits, gc, fault, not-cold, telemetry
     text: str
     start_s: float
-    end_s: float  # as start_s for what has no length
+    end_s: float  # same as start_s for instants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """All that can be drawn of a session, of several, or of a study."""
+    """All figures of a session, of several, or of a study."""
 
     searches: tuple[Forest, ...] = ()
     baselines: tuple[Forest, ...] = ()  # of fio
@@ -174,20 +174,20 @@ class Report:
 
     kind: str
     title: str
-    about: tuple[str, ...]  # which session, how it ended, when
-    facts: Mapping[str, Value]  # the same for programs
+    about: tuple[str, ...]  # session, end state, time
+    facts: Mapping[str, Value]  # ``about`` for programs
     verdict: str  # one short sentence
-    details: tuple[str, ...] = ()  # of two arms how tasks differ; of more a line each, best first
-    reasons: tuple[str, ...] = ()  # why, a sentence for all tasks that share it, only where the data say so
-    bottlenecks: tuple[str, ...] = ()  # the limit that held each arm back, and what raising it costs
-    cost: str = ""  # a month, of each arm
-    next_step: str = ""  # what to do with it
-    labels: tuple[str, ...]  # what must be said in every output: emulated, cache: warm ...
+    details: tuple[str, ...] = ()  # for two arms, how tasks differ; for more, a line per arm, best first
+    reasons: tuple[str, ...] = ()  # why: a sentence per shared reason, only if the data show it
+    bottlenecks: tuple[str, ...] = ()  # the limit that held each arm back, and the price of raising it
+    cost: str = ""  # monthly, of each arm
+    next_step: str = ""  # what to do now
+    labels: tuple[str, ...]  # shown in every output: emulated, cache: warm ...
     tables: tuple[Table, ...]
     checks: tuple[Check, ...] = ()
     warnings: tuple[str, ...] = ()
     figures: Figures = field(default_factory=Figures)
-    # What the session's folder holds, by name: files, and folders with a slash; none for several sessions.
+    # Files in the session's folder, and folders (with a slash), by name; none for several sessions.
     raw: tuple[str, ...] = ()
 
 
@@ -195,7 +195,7 @@ NOTHING = Cell(text="-", facts={})
 
 
 def titled(*titles: str, left: bool = False) -> tuple[Column, ...]:
-    """A column for each title, which names its subject as well."""
+    """A column for each title, with the title as subject."""
     return tuple(Column(title=title, subject=title, left=left) for title in titles)
 
 
@@ -224,7 +224,7 @@ def curve_through(
 def plain_table(
     key: str, title: str, titles: Sequence[str], rows: Iterable[Sequence[Value]], *notes: str
 ) -> Table:
-    """A table of bare values, the first of each row its item; words stand on the left."""
+    """A table of plain values, the first of each row being its item; words are left-aligned."""
     listed = [list(row) for row in rows]
     words = [all(_is_word(row[place]) for row in listed) for place in range(len(titles))]
     return Table(
@@ -253,12 +253,12 @@ _NUMBER = re.compile(r"(about )?[+-]?[\d,.]+( to [\d,.]+)?( %)?")
 
 
 def _is_word(value: Value) -> bool:
-    """Whether it is text other than a number that was made text, such as ``+1.4 %``."""
+    """Whether text is no number in text form, such as ``+1.4 %``."""
     return value is None or (isinstance(value, str) and not _NUMBER.fullmatch(value))
 
 
 def plain_text(value: Value) -> str:
-    """A value as text: four significant digits, thousands apart."""
+    """A value as text: four significant digits, thousands separated."""
     if value is None or isinstance(value, str):
         return "-" if value is None else value
     if math.isfinite(value) and (value == int(value) or abs(value) >= 1000):

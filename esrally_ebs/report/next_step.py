@@ -1,4 +1,4 @@
-"""What to do next: mend a check, measure more rounds, raise a limit, or take one of the arms."""
+"""The next step: mend a check, measure more rounds, raise a limit, or take one of the arms."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ from esrally_ebs.report.head import contrary, ranking, without_verdict
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, number_of
 
-_MANY_TIMES = 10  # as many further rounds as there were are hardly worth it
+_MANY_TIMES = 10  # more than this many times the rounds so far are hardly worth measuring
 _MORE_STARTS = "start the nodes more often (design.starts), or measure more rounds at each start"
 _MORE_VOLUMES = "measure more volumes of each type (design.volumes), or each in more rounds"
 
@@ -28,7 +28,7 @@ def next_step(
     held_back: HeldBack,
     waits: Findings | None = None,
 ) -> str:
-    """One thing to do: mend a check, measure more rounds, raise a limit, or take one of the arms.
+    """One thing to do: mend a check, measure more rounds, raise a limit, or take an arm.
 
     By latency where all tasks have one: it holds the service time and what requests waited for it.
     """
@@ -50,10 +50,10 @@ def next_step(
             return f"see why {lacking} too few successful requests, or leave out what cannot be answered."
         rounds = max(c.rounds for c in findings.comparisons)
         wanted, design = max(MIN_ROUNDS, rounds + 1), session.plan.design
-        wanted += -wanted % design.starts  # parts of equal length
+        wanted += -wanted % design.starts  # round up to parts of equal length
         if to_its_end := _to_its_end(session, wanted):
             return f"{to_its_end}."
-        # a round of the plan is one on each volume of a type
+        # a round of the plan is one round on each of a type's volumes
         more, wanted = (wanted - rounds) // design.volumes, wanted // design.volumes
         return f"measure {number_of(more, 'more round')} (design.rounds = {wanted})."
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
@@ -70,9 +70,9 @@ def next_step(
 
 
 def _best(ranked: Sequence[Overall], usd: Mapping[str, float]) -> Overall:
-    """The fastest arm, of those shown to be faster if there are any.
+    """The fastest of the arms that are proven faster, else of all.
 
-    Where it costs more than the reference, the fastest of them that costs less; of arms that are as fast, the
+    If it costs more than the reference, the fastest of those that cost less; among equally fast arms, the
     cheapest.
     """
     faster = [one for one in ranked if one.verdict is Verdict.FASTER]
@@ -86,7 +86,7 @@ def _best(ranked: Sequence[Overall], usd: Mapping[str, float]) -> Overall:
 
 
 def _more(result: Overall, usd: Mapping[str, float]) -> float | None:
-    """What an arm costs more than the reference; None where one of them has no price."""
+    """Monthly cost above the reference's, USD; None if either has no price."""
     return round(usd[result.b] - usd[result.a], 2) if {result.a, result.b} <= usd.keys() else None
 
 
@@ -98,7 +98,7 @@ def _step(
     held_back: HeldBack,
     but: str,
 ) -> str:
-    """``but``: the tasks that are slower although all together are not."""
+    """``but`` names tasks that are slower although all tasks together are not."""
     a, b, more = result.a, result.b, _more(result, usd)
     price = f" and {abs(more):,.2f} USD a month {'more' if more > 0 else 'less'}" if more else ""
     price = price if more != 0 else ", at the same price"
@@ -125,7 +125,7 @@ def _step(
 
 
 def _is_of_processors(session: Session, result: Overall, shared: Sequence[SharedReason]) -> bool:
-    """Whether a difference under one JVM is on most tasks one of what the node used of its processors."""
+    """Whether, under one JVM, the nodes' processor time explains most tasks' difference."""
     names = arm_names(session)
     slower, faster = names[result.a], names[result.b]
     if result.verdict is Verdict.SLOWER:
@@ -137,7 +137,7 @@ def _is_of_processors(session: Session, result: Overall, shared: Sequence[Shared
 
 
 def _to_its_end(session: Session, wanted: int) -> str:
-    """What to do where the plan has the ``wanted`` rounds, and not all were measured; else empty."""
+    """What to do if the plan has ``wanted`` rounds but not all were measured; else ""."""
     if session.state is State.COMPLETE or session.plan.design.most_rounds < wanted:
         return ""
     if session.state is State.RUNNING:
@@ -169,7 +169,7 @@ def _slower_step(
     for reason in own:
         limit = limit_name(reason.limit)
         step = step_of(spec, limit)
-        is_said = limit in held_back.get(b, ())  # one is named, of all tasks together
+        is_said = limit in held_back.get(b, ())  # Limits names one, over all tasks
         if step:
             if step != f"raise {limit}":
                 return f"for {b}{' as Limits says' if is_said else ''}: {step}; or keep {a}"

@@ -1,4 +1,4 @@
-"""How long work with shards took, beside its bytes over the slowest limit, and what held it back."""
+"""How long recoveries took, compared with their bytes over the slowest limit, and what held them back."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -17,13 +17,13 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import KIB, MIB, format_bytes, format_seconds, parse_bytes
 
 SETTING = "indices.recovery.max_bytes_per_sec"
-_DEFAULT_BYTES_PER_S = 40.0 * MIB  # Elasticsearch's own
-Limits = Mapping[str, tuple[float, float]]  # by name: bytes a second, and bytes that pass at once
-# A node gets two chunks of files ahead of what its volume has; of the source of Elasticsearch 8.8,
-# RecoverySettings and MultiChunkTransfer.
+_DEFAULT_BYTES_PER_S = 40.0 * MIB  # Elasticsearch's default
+Limits = Mapping[str, tuple[float, float]]  # by name: bytes per second, and bytes that may pass at once
+# A node receives two chunks beyond what its volume has (source of Elasticsearch 8.8: RecoverySettings and
+# MultiChunkTransfer).
 _CHUNK_BYTES = 512.0 * KIB
-_OF_NO_VOLUME = ("restore",)  # from a directory on none of the arms' volumes
-_KERNEL_WRITES_AFTER_S = 30.0  # what a file has in memory, by itself (vm.dirty_expire_centisecs)
+_OF_NO_VOLUME = ("restore",)  # reads from a directory that is on no arm's volume
+_KERNEL_WRITES_AFTER_S = 30.0  # after this the kernel writes dirty pages back (vm.dirty_expire_centisecs)
 _NOTES = (
     "Expected: bytes over the slowest limit, less what its bucket lets through at once; of a copy between "
     "nodes, that file by file, and the time in which each is forced to the volume, but for what comes "
@@ -34,7 +34,7 @@ _NOTES = (
 
 
 def recovery_table(session: Session, profiles: Profiles) -> Table:
-    """A row for each task and arm; none of a session without such work."""
+    """A row for each task and arm; no rows for sessions without such work."""
     works: dict[tuple[str, str], list[Event]] = {}
     for event in session.events:
         if event.kind == "recovery" and (event.number("round") or 0) > 0:
@@ -62,7 +62,7 @@ def recovery_table(session: Session, profiles: Profiles) -> Table:
 
 
 def _credits(session: Session) -> dict[tuple[str, str], float]:
-    """By task and arm: what a volume has of burst credits before the work, the mean of nodes and rounds."""
+    """Burst credits before the work, by task and arm; the mean over nodes and rounds."""
     levels: dict[tuple[str, str], list[float]] = {}
     for window in read_windows(session.events)[0]:
         if LEVEL in window.begin:
@@ -93,11 +93,11 @@ def _times(
 
 
 def expected(work: str, files: Sequence[float], *, setting: Limits, of_volume: Limits) -> tuple[float, str]:
-    """The seconds that limits let work on ``files`` (bytes each) take, and the slowest of them.
+    """Seconds that limits impose on work with ``files`` (bytes each), and the slowest limit.
 
-    A node writes a file into memory while it gets it, and forces it to its volume when it is whole. Of a copy
-    from another node one more chunk comes meanwhile, smallest file first; of a snapshot all other files do.
-    ``setting``: what bounds how fast files come, beside the volume that they are read from.
+    A node receives a file into memory and syncs it to its volume when it is complete. Meanwhile it receives
+    one more chunk from another node (smallest file first), or all other files of a snapshot. ``setting``
+    limits how fast files arrive, besides the volume that they are read from.
     """
     size = sum(files)
     if not size:
@@ -114,7 +114,7 @@ def expected(work: str, files: Sequence[float], *, setting: Limits, of_volume: L
 
 
 def _copied_s(files: Sequence[float], source: "_Buckets", target: "_Buckets") -> float:
-    """Seconds until each file has come and been forced; the buckets of one end fill while the other works."""
+    """Seconds until all files are received and synced; one end's buckets fill while the other works."""
     at_s = ahead = 0.0
     for size, following in pairwise((*sorted(files), 0.0)):
         getting_s = source.wait_s(size - ahead, at_s)
@@ -126,12 +126,12 @@ def _copied_s(files: Sequence[float], source: "_Buckets", target: "_Buckets") ->
 
 
 def _in_memory(size: float, getting_s: float) -> float:
-    """What a volume does not have of a file when all of it has come in this time."""
+    """Bytes of a file that are not yet on the volume once it has been received within this time."""
     return _KERNEL_WRITES_AFTER_S * size / getting_s if getting_s else inf
 
 
 class _Buckets:
-    """What limits let through at once, which is used up and comes back."""
+    """Token buckets of limits: what they let through at once, used up and refilled."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = {name: limit for name, limit in limits.items() if limit[0] < inf}
@@ -139,7 +139,7 @@ class _Buckets:
         self._at_s = 0.0
 
     def wait_s(self, size: float, at_s: float) -> float:
-        """How long bytes that come at this time, which never goes back, are kept by the slowest limit."""
+        """Seconds that the slowest limit delays bytes that arrive at ``at_s``, which must not decrease."""
         idle_s, self._at_s = at_s - self._at_s, at_s
         for name, (rate, saved) in self._limits.items():
             self._left[name] = min(saved, self._left[name] + rate * idle_s)
@@ -157,9 +157,10 @@ def _slowest(limits: Limits, size: float) -> tuple[float, str]:
 
 
 def limits_of(spec: VolumeSpec, credits_left: float | None = None) -> Limits:
-    """Those of a volume's catalog type, and of its instance.
+    """Limits of a volume's catalog type and of its instance.
 
-    Of credits the volume's own, with what is left of them; where that is not known, all where none are left.
+    The volume's own credits count with ``credits_left``; where that is unknown, credits count only if there
+    are none (``spec.credits`` is 0).
     """
     model = known_model(spec)
     if model is None:
@@ -181,16 +182,16 @@ def limits_of(spec: VolumeSpec, credits_left: float | None = None) -> Limits:
 
 
 def reading_of(spec: VolumeSpec) -> Limits:
-    """How fast a file is read from a volume of its catalog type: a piece of readahead after the other."""
+    """Limit on reading a file from a volume of its catalog type: one piece of readahead after another."""
     model = known_model(spec)
     size = spec.readahead_bytes
     return {"read latency": (size / model.read.median_s(size), 0.0)} if model and size else {}
 
 
 def setting_of(params: Mapping[str, object]) -> Limits:
-    """How fast nodes of these variables copy at most."""
+    """Limit on copying, from the nodes' variables."""
     text = str(params.get(SETTING, _DEFAULT_BYTES_PER_S)).lower().removesuffix(".0")
-    try:  # Elasticsearch's "mb" are binary; 0 and -1 are no limit
+    try:  # Elasticsearch's "mb" are binary; 0 and -1 mean no limit
         return {SETTING: (parse_bytes(text.removesuffix("b")) or inf, 0.0)}
     except PlanError:
         return {SETTING: (inf, 0.0)}
@@ -199,7 +200,7 @@ def setting_of(params: Mapping[str, object]) -> Limits:
 def _held_back(events: Sequence[Event], rounds: Mapping[int, Profile]) -> Cell:
     total_s = sum(event.number("seconds") or 0.0 for event in events)
     throttled_s = sum(event.number("throttled_s") or 0.0 for event in events)
-    shares = {SETTING: min(1.0, throttled_s / total_s)}  # source and target, which wait at the same time
+    shares = {SETTING: min(1.0, throttled_s / total_s)}  # source and target wait simultaneously
     facts: dict[str, Value] = {}
     parts: list[str] = []
     if rounds:

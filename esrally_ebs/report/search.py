@@ -1,4 +1,4 @@
-"""Tables of service times, verdicts and cold starts, from the statistics of a session."""
+"""Tables of service times, verdicts and cold starts."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -34,17 +34,17 @@ from esrally_ebs.report.model import (
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_seconds, format_share
 
-TOGETHER = "all tasks together"  # what stands in the place of a task
-_SENT_LATE_S = 0.005  # where a client is free, the load generator sends no later than that
+TOGETHER = "all tasks together"  # shown instead of a task
+_SENT_LATE_S = 0.005  # if a client is free, the load generator sends at most this late
 
 
 def percentile_table(findings: Findings, arms: Sequence[str]) -> Table:
-    """Every compared task with a row per percentile: a column per arm, the difference and verdict per pair.
+    """A row per compared task and percentile: a column per arm, difference and verdict per pair.
 
-    Of service times, or of what else the findings' scope is.
+    Shows service times, or what the findings' scope has instead.
 
-    The last row has all tasks together, where there is a verdict for them. In CSV and JSON each percentile,
-    and all tasks together, is a table of its own.
+    The last row is all tasks together, if there is a verdict for them. In CSV and JSON each percentile, and
+    all tasks together, is a separate table.
     """
     columns = [Column(title="at", subject="", left=True)]
     columns += [*titled(*arms), *pair_columns(findings.pairs, findings.confidence)]
@@ -71,7 +71,7 @@ _TITLES = {
 
 
 def _key(findings: Findings, of: str = "service_time") -> str:
-    """Of a table; each scope has its own."""
+    """A table's key; each scope has its own."""
     if findings.scope == "latency":
         return "latency" if of == "service_time" else f"latency_{of}"
     return f"first_{of}" if findings.scope == "first" else of
@@ -81,12 +81,12 @@ _BLANK = Cell(text="", facts={})
 
 
 def warnings(findings: Findings, latency: Findings) -> Iterator[str]:
-    """Where ``latency`` is mostly the wait for a client, by the service times that ``findings`` have."""
+    """Warns if ``latency`` is mostly the wait for a client; ``findings`` has the service times."""
     answered_s = {(s.task, s.arm): s.p50_s for s in findings.summaries}
     waited_s = {
         f"{s.task} on {s.arm}": s.p50_s - own_s
         for s in latency.summaries
-        if s.task in latency.tasks  # of others, as those that index beforehand, no latency is shown
+        if s.task in latency.tasks  # no latency is shown for others, such as indexing
         and s.p50_s - (own_s := answered_s[s.task, s.arm]) > max(own_s, _SENT_LATE_S)
     }
     if waited_s:
@@ -130,14 +130,14 @@ def _row(findings: Findings, task: str, arms: Sequence[str], position: int) -> R
 
 
 def _best(comparisons: Sequence[Comparison], position: int) -> set[str]:
-    """Arms that beat another beyond doubt and are beaten by none."""
+    """Arms that are proven better than another and worse than none."""
     beats = [winner for c in comparisons if (winner := _winner(c, position)) is not None]
     losers = {loser for _, loser in beats}
     return {winner for winner, _ in beats} - losers
 
 
 def _winner(comparison: Comparison, position: int) -> tuple[str, str] | None:
-    """Winner and loser: by the verdict for the 50th percentile, by the interval for the others."""
+    """Winner and loser: by the verdict for the 50th percentile, by the interval for others."""
     a, b = comparison.a, comparison.b
     if position == 0:
         decided = {Verdict.FASTER: (b, a), Verdict.SLOWER: (a, b)}
@@ -203,7 +203,7 @@ def _of_verdicts(findings: Findings) -> Iterator[str]:
 
 
 def _method(findings: Findings) -> str:
-    """How the chance of any false claim is shared."""
+    """How claims share the chance of error."""
     arms = "other arms share the error equally" if len(findings.pairs) > 1 else ""
     if not (arms or findings.starts):
         return "Holm"
@@ -212,7 +212,7 @@ def _method(findings: Findings) -> str:
 
 
 def observed(findings: Findings) -> str:
-    """What Student's t is of."""
+    """The observations for Student's t."""
     if not findings.starts:
         return "rounds"
     if findings.volumes > 1:
@@ -222,7 +222,7 @@ def observed(findings: Findings) -> str:
 
 
 def volumes_table(findings: Findings, volumes: Sequence[str]) -> Table:
-    """The median of every compared task on every volume, where types are compared and not these."""
+    """Medians of every compared task on every volume, for sessions that compare types."""
     of = {(s.task, s.arm): s for s in findings.summaries if s.task in findings.tasks}
     return Table(
         key="volumes",
@@ -239,7 +239,7 @@ _ALONE = "Measured in rounds, but requests of it succeeded on no two arms that a
 
 
 def single_tables(session: Session, findings: Findings, arms: Sequence[str]) -> Iterator[Table]:
-    """Tasks without a verdict: run once per arm (indexing), those with their rate, or with no pair."""
+    """Tasks without a verdict: run once per arm (indexing; shown with their rate), or without a pair."""
     compared = set(findings.tasks)
     left = {(s.task, s.arm): s for s in findings.summaries if s.task not in compared}
     repeated = {task for task, arm in left if any(round_ > 0 for round_ in findings.blocks[task, arm])}
@@ -254,7 +254,7 @@ def single_tables(session: Session, findings: Findings, arms: Sequence[str]) -> 
             rows=arm_rows(once, arms, partial(_once_cells, session.samples)),
             notes=(_ONCE,),
         )
-    if alone:  # without a rate: between its rounds, other tasks and arms were measured
+    if alone:  # without a rate: other tasks and arms were measured between their rounds
         yield Table(
             key="alone",
             title="Not compared",
@@ -289,7 +289,7 @@ _POINTS = 300  # of a curve
 
 
 def cold_start_plots(curves: Sequence[ColdStartCurve]) -> tuple[Plot, ...]:
-    """One per task; of a long curve every n-th point is drawn, and always the first and the last."""
+    """One plot per task; a long curve shows every n-th point, and always the first and the last."""
     return tuple(
         Plot(
             title=f"Cold start: {task}",
@@ -313,7 +313,7 @@ def _cold_start_curve(curve: ColdStartCurve) -> Curve:
 
 
 def cold_start_table(curves: Sequence[ColdStartCurve], arms: Sequence[str]) -> Table:
-    """A row per task; none where every request was preceded by a drop."""
+    """A row per task; no rows if every request followed a drop."""
     return Table(
         key="cold_start",
         title="Cold start: from the drop to the warm level",

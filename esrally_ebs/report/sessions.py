@@ -1,4 +1,4 @@
-"""Recorded sessions side by side, as a report: what must agree first, then times and how they went."""
+"""A report of recorded sessions side by side: what must agree, then times and how they changed."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -47,15 +47,15 @@ from esrally_ebs.report.search import TOGETHER
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_share
 
-_SHORT = 8  # characters of an id, at least, that name a session
+_SHORT = 8  # least characters of an id that name a session
 KIND = "compare"
 
 
 def compare_sessions(sessions: Sequence[Session]) -> Report:
-    """What changed from the oldest session to the newest; no times when a check forbids the comparison.
+    """What changed from the oldest session to the newest; no times if a check forbids the comparison.
 
-    Raises PlanError for fewer than two sessions, or one that is named twice; MeasurementError where some were
-    simulated and others measured, and for one that looked for a knee or changed a volume.
+    Raises PlanError for fewer than two sessions or a repeated one; MeasurementError if some were simulated
+    and others measured, or one searched for a knee or changed a volume.
     """
     ordered = sorted(sessions, key=lambda session: session.started_at)
     names = _names(ordered)
@@ -101,7 +101,7 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
 
 
 def _findings_by_scope(names: Sequence[str], sessions: Sequence[Session]) -> dict[Scope, dict[str, Findings]]:
-    """What sessions say of their arms against the reference of the oldest, if they have such an arm."""
+    """Each session's comparisons with the oldest session's reference, if it has that arm; by scope."""
     reference = sessions[0].plan.design.reference_first(sessions[0].arm_names)[:1]
     scopes: tuple[Scope, ...] = ("all", "latency")
     return {
@@ -140,7 +140,7 @@ def comparable(checks: Sequence[Check]) -> bool:
 
 
 def _names(sessions: Sequence[Session]) -> list[str]:
-    """The shortest starts of the ids that tell them apart."""
+    """The shortest unique prefixes of the ids."""
     ids = [one.id for one in sessions]
     if len(ids) < 2:
         raise PlanError("compare: one session; name two or more")
@@ -155,7 +155,7 @@ def _names(sessions: Sequence[Session]) -> list[str]:
 
 
 def _checks(sessions: Sequence[Session], names: Sequence[str]) -> tuple[Check, ...]:
-    """Every session is held against the oldest; of many, each check stands once and names what failed."""
+    """Compares every session with the oldest; with many, each check appears once and names what failed."""
     by_pair = [check_sessions(sessions[0], other) for other in sessions[1:]]
     if len(by_pair) == 1:
         return by_pair[0]
@@ -165,25 +165,25 @@ def _checks(sessions: Sequence[Session], names: Sequence[str]) -> tuple[Check, .
         of = _OWN.get(group[0].name)
         if of is None:
             texts = [f"second = {name}: {check.text}" for name, check in failed]
-        else:  # about one session by itself, and so once of the oldest
+        else:  # about a single session, so added once for the oldest
             texts = [f"{names[0] if of == 0 else name}: {check.text}" for name, check in failed]
         text = "; ".join(dict.fromkeys(texts)) or f"holds for all {len(sessions)}"
         merged.append(Check(name=group[0].name, ok=not failed, value=str(len(group)), text=text))
     return tuple(merged)
 
 
-_OWN = {"first session": 0, "second session": 1}  # names of checks that look at one session of a pair
+_OWN = {"first session": 0, "second session": 1}  # checks of one session of a pair, by name
 
 
 def _labels(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> tuple[str, ...]:
-    """Those of all sessions; what one session's verdict holds for is not all that one of all of them does."""
+    """Labels that apply to all sessions; the scope of one session's verdict is not that of a pooled one."""
     every = dict.fromkeys(label for one in sessions for label in labels(one))
     of_one = "scope of one session: " if pooled else SCOPE
     return tuple(label.replace(SCOPE, of_one) for label in every)
 
 
 def _arms(sessions: Sequence[Session]) -> list[str]:
-    """The arms that all sessions have, in the order of the oldest."""
+    """Arms that all sessions have, in the oldest's order."""
     shared = [set(shared_arms(sessions[0], other)) for other in sessions[1:]]
     return [name for name in sessions[0].arm_names if all(name in known for known in shared)]
 
@@ -203,7 +203,7 @@ def _sentence(
 
 
 def _different(sessions: Sequence[Session], names: Sequence[str]) -> Iterator[str]:
-    """What differs and may, a line for each session that differs from the oldest."""
+    """Allowed differences, a line for each session that differs from the oldest."""
     for name, other in zip(names[1:], sessions[1:], strict=True):
         differences = allowed_differences(sessions[0], other)
         if differences:
@@ -211,7 +211,7 @@ def _different(sessions: Sequence[Session], names: Sequence[str]) -> Iterator[st
 
 
 def _accepted(sessions: Sequence[Session], names: Sequence[str]) -> Iterator[str]:
-    """What did not hold in a session and was accepted, a line for each session that has such checks."""
+    """Failed checks that were accepted, a line for each session with any."""
     for name, one in zip(names, sessions, strict=True):
         if accepted := [f"{check.name}: {check.text}" for check in all_checks(one) if check.accepted]:
             yield f"Accepted in {name}: {'; '.join(accepted)}."
@@ -234,7 +234,7 @@ def _sessions_table(sessions: Sequence[Session], names: Sequence[str]) -> Table:
 
 
 def _pooled(sessions: Sequence[Session], findings: Sequence[Findings]) -> tuple[PooledRatio, ...]:
-    """One verdict of all sessions, where they ask the same of the same volumes."""
+    """One verdict from all sessions, if they ask the same about the same volumes."""
     if any(question_differences(sessions[0], one) for one in sessions[1:]):
         return ()
     design = sessions[0].plan.design
@@ -242,7 +242,7 @@ def _pooled(sessions: Sequence[Session], findings: Sequence[Findings]) -> tuple[
 
 
 def _of_whole(pooled: Sequence[PooledRatio]) -> dict[str, PooledRatio]:
-    """By arm what is said over all tasks, or on the one that all sessions have."""
+    """By arm, the pooled ratio over all tasks or over the only task."""
     of_arms = {b: [one for one in pooled if one.b == b] for b in dict.fromkeys(one.b for one in pooled)}
     return {b: own[-1] for b, own in of_arms.items() if own[-1].task is None or len(own) == 1}
 
@@ -253,7 +253,7 @@ def _undecided(
     findings: Sequence[Findings],
     pooled: Sequence[PooledRatio],
 ) -> Iterator[str]:
-    """Why there is no verdict of all sessions, where enough of them compare arms."""
+    """Why there is no pooled verdict, if enough sessions compare arms."""
     pairs = findings[0].pairs if findings else []
     left = [b for _, b in pairs if b not in _of_whole(pooled)]
     if len(sessions) < MIN_SESSIONS or not left:
@@ -279,7 +279,7 @@ _CLAIMS = {
 
 
 def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio], scope: Scope) -> Iterator[str]:
-    """One sentence an arm: what all sessions together say over all tasks, or on the one that all have."""
+    """One sentence per arm: what all sessions together show, over all tasks or the only task."""
     called = arm_names(sessions[0])
     over = "By latency over all sessions" if scope == "latency" else "Over all sessions"
     others, design = {one.b for one in pooled}, sessions[0].plan.design
@@ -335,7 +335,7 @@ def _pooled_cells(one: PooledRatio | None, design: DesignPlan) -> tuple[Cell, ..
     return ratio_cell(one.ratio), verdict, quantity("between_sessions", one.between, f"{one.between:.1%}")
 
 
-_Of = Mapping[str, Findings]  # name of a session, from the oldest, to what its statistics say
+_Of = Mapping[str, Findings]  # session name, oldest first, to its findings
 _KEYS: Mapping[Scope, str] = {"all": "", "latency": "latency_"}
 _OF: Mapping[Scope, str] = {"all": "", "latency": " of latency"}
 
@@ -362,7 +362,7 @@ _FIO_CHANGE = (
 
 
 def _fio_tables(sessions: Sequence[Session], names: Sequence[str], arms: Sequence[str]) -> Iterator[Table]:
-    """Of sessions of fio alone, a table an arm: what each job reached in all of them."""
+    """For sessions of fio alone, a table per arm with each job's results in all of them."""
     if any(one.samples.num_rows for one in sessions):
         return
     for arm in arms:
@@ -385,7 +385,7 @@ def _fio_tables(sessions: Sequence[Session], names: Sequence[str], arms: Sequenc
 
 
 def _summaries(findings: Findings, arm: str) -> dict[str, Summary]:
-    """Task to summary of what was measured in rounds on an arm."""
+    """Summaries of an arm's measurements in rounds, by task."""
     return {
         s.task: s
         for s in findings.summaries
@@ -423,7 +423,7 @@ def _percentile_table(percentile: int, arm: str, findings: _Of, *, noted: bool) 
 
 
 def _change(values: Sequence[float]) -> Cell:
-    """From the oldest session to the newest."""
+    """Change from the oldest session to the newest."""
     before, after = values[0], values[-1]
     if not before:
         return NOTHING
@@ -437,7 +437,7 @@ def _spread_title(sessions: Collection[object]) -> tuple[str, ...]:
 
 
 def _spread(values: Sequence[float]) -> tuple[Cell, ...]:
-    """Of more than two sessions: how far the slowest lies above the fastest."""
+    """For more than two sessions: how much slower the slowest is than the fastest."""
     if len(values) < 3:
         return ()
     spread = max(values) / min(values) - 1 if min(values) > 0 else None
@@ -445,7 +445,7 @@ def _spread(values: Sequence[float]) -> tuple[Cell, ...]:
 
 
 def _between_arms(arms: Sequence[str], findings: _Of) -> list[Table]:
-    """The difference between arms in each session: in it, what changes from session to session cancels."""
+    """Differences between arms in each session, in which changes from session to session cancel."""
     by_session = {
         name: {(c.task, c.a, c.b): c for c in one.comparisons if c.a in arms and c.b in arms}
         for name, one in findings.items()
@@ -475,7 +475,7 @@ def _between_arms(arms: Sequence[str], findings: _Of) -> list[Table]:
 
 
 def _trends(findings: _Of, arms: Sequence[str]) -> Iterator[Plot]:
-    """The 50th percentile of each task that all sessions have, session by session."""
+    """50th percentile of each task that all sessions have, by session."""
     by_arm = {arm: [_summaries(one, arm) for one in findings.values()] for arm in arms}
     tasks = dict.fromkeys(task for summaries in by_arm.values() for task in _shared_tasks(summaries))
     for task in tasks:

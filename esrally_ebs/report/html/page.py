@@ -1,4 +1,4 @@
-"""The page: verdict first, then what it rests on, then every table, check and warning."""
+"""Renders the page: the verdict, its reasons, then every table, check and warning."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,9 +11,9 @@ from esrally_ebs.report.html.plots import TINTS, forest, plot, sheet, tasks, tim
 from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Row, Table
 from esrally_ebs.units import printable
 
-# Comments of the style sheet stay out of the page.
+# Comments of the style sheet are left out of the page.
 CSS = re.sub(r"/\*.*?\*/\s*", "", Path(__file__).with_name("style.css").read_text(), flags=re.DOTALL).strip()
-# No request can leave the page even if a name in the session were to hold markup.
+# Blocks all requests, even if a name in the session contains markup.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _RAW = ("report.txt", "report.md", "report.csv", "report.json")
 _HOLDS = {
@@ -26,7 +26,7 @@ Section = tuple[str, str, Iterable[str]]  # anchor, heading, content
 
 
 def render_html(report: Report) -> str:
-    """The report as one HTML document without scripts, fonts or anything else from outside."""
+    """The report as one HTML document; loads no scripts, fonts or anything else."""
     sections = [(anchor, title, "\n".join(content)) for anchor, title, content in _sections(report)]
     shown = [section for section in sections if section[2]]
     body = "\n".join(
@@ -84,7 +84,7 @@ def _head(report: Report) -> str:
     )
 
 
-# What a section shows, by the keys of its tables; what no section names stands with the session.
+# Keys of the tables in each section; tables named nowhere go to the session's.
 _ARMS, _COST = r"arms$|sessions$", r"cost"
 _TIMES = (
     r"all_sessions|(first_)?service_time|(first_)?together|latency|volumes$|apart$|writes$|indexing$|"
@@ -133,7 +133,7 @@ def _study_sections(report: Report) -> Iterator[Section]:
 
 
 def render_svg(report: Report) -> str:
-    """The plots of a study alone, below one another, as one SVG drawing."""
+    """Only the plots of a study, one below the other, as one SVG drawing."""
     figures = report.figures
     drawings = [(data.title, plot(data)) for data in figures.others]
     drawings += [(data.title, forest(data)) for data in figures.searches]
@@ -189,7 +189,7 @@ def _timelines(report: Report, arms: Sequence[str]) -> Iterator[str]:
 
 
 def _explained(figures: Figures) -> Iterator[str]:
-    """What the timelines of this session have on them, and nothing else."""
+    """Explains the marks that this session's timelines have, and no others."""
     yield "One panel per arm, on one clock and one scale."
     spans = {span.name if span.name in ("fio", "warm") else "round" for span in figures.spans}
     names = {"fio": "fio", "warm": "warm-up", "round": "the rounds by number"}
@@ -227,7 +227,7 @@ def _table(table: Table) -> Iterator[str]:
     name = f"table-{escape(table.key, quote=True)}"
     head = "".join(_column(column.title, left=column.left) for column in table.columns)
     yield f'<h3 id="{name}">{escape(table.title)}</h3>'
-    # A region that scrolls must be reachable by keyboard.
+    # A scrolling region must be reachable by keyboard.
     yield f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{name}"><table>'
     yield f'<thead><tr><th scope="col">{escape(table.item_title)}</th>{head}</tr></thead><tbody>'
     for place, row in enumerate(table.rows):
@@ -242,13 +242,13 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _heading(row: Row, lower: int) -> str:
-    """The item of a row, which also names the ``lower`` rows below it."""
+    """A row's item, as the heading of its row and of the ``lower`` rows below."""
     span = f' scope="rowgroup" rowspan="{lower + 1}"' if lower else ' scope="row"'
     return f"<th{span}>{_name(row.item)}</th>"
 
 
 def _name(item: str) -> str:
-    """A name that breaks after its underscores where room is short, not in the middle of a word."""
+    """A name that may break after underscores, not inside words."""
     return escape(item).replace("_", "_<wbr>")
 
 
@@ -282,7 +282,7 @@ def _checks(report: Report) -> Iterator[str]:
 
 
 def _raw(report: Report) -> Iterator[str]:
-    if not report.raw:  # of several folders, or written into another
+    if not report.raw:  # a report of several folders, or one written elsewhere
         return
     links = ", ".join(_link(name) for name in (*_RAW, *(n for n in report.raw if n not in _HOLDS)))
     holds = ", ".join(f"{what} in {_link(name)}" for name, what in _HOLDS.items() if name in report.raw)

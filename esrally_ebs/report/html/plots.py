@@ -1,4 +1,4 @@
-"""Drawings as SVG text: forests of changes, curves over an axis, and timelines, a panel per arm on one clock.
+"""SVG drawings: forests of changes, curves over an axis, and timelines with a panel per arm on one clock.
 
 All plots are ``WIDTH`` units wide and scale with the page; colours are CSS classes, so that light, dark and
 print share one drawing. Each has a name and a description for those who do not see it.
@@ -22,25 +22,25 @@ from esrally_ebs.report.model import (
 )
 
 WIDTH = 480
-LEFT, RIGHT = 44, 12  # room for labels of the vertical axis, and for half a label at the end
-AXIS = 44  # height of an axis with its names and a line of words below
+LEFT, RIGHT = 44, 12  # room for labels of the vertical axis, and for half of the last label
+AXIS = 44  # an axis with its names and a line of words below
 TICKS = 6
-_COLOURS = 4  # as many as there are dashes and shapes
+_COLOURS = 4  # number of colours, of dashes and of shapes
 _TOP, _FOOT = 44, 236  # of a plot's field, below a legend of one row
 _LEGEND_ROW = 16
 _LETTER = 6.6  # width of a letter
-_THIN_FROM = 400  # points; a line of more is drawn thin
-_GAP = 3  # steps without a value that part a line
-_HEADROOM, _TOO_FAR = 1.3, 3.0  # above what the rounds reach; from how many times as much fio is cut off
+_THIN_FROM = 400  # points from which a line is drawn thin
+_GAP = 3  # missing steps that interrupt a line
+_HEADROOM, _TOO_FAR = 1.3, 3.0  # above the rounds' values; fio's beyond this many times are cut off
 _PANEL, _SPAN_NAMES = 84, 18
-_MARK = 7.0  # width of the mark of an event
-_STRIP = 6  # height of the strip of tasks at the top of a panel
+_MARK = 7.0  # width of an event's mark
+_STRIP = 6  # height of the strip of tasks on top of a panel
 TINTS = 8  # of tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Values from ``low`` to ``high`` onto positions from ``start`` to ``end``; with ``log`` by powers."""
+    """Maps ``low`` to ``high`` onto positions ``start`` to ``end``; ``log``: logarithmically."""
 
     low: float
     high: float
@@ -49,7 +49,7 @@ class Scale:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Where a value lies; one outside of the range at its end, and what is no number at its start."""
+        """Position of a value, clipped to the ends; nan is at the start."""
         inside = self.low if math.isnan(value) else min(max(value, self.low), self.high)
         low, high, inside = (
             (map(math.log10, (self.low, self.high, inside))) if self.log else (self.low, self.high, inside)
@@ -57,7 +57,7 @@ class Scale:
         return self.start + (inside - low) / (high - low) * (self.end - self.start)
 
     def ticks(self, most: int) -> list[float]:
-        """At most about ``most`` round values within the range; of a logarithmic one every power of ten."""
+        """About ``most`` round values at most within the range; on a logarithmic scale, powers of ten."""
         if self.log:
             powers = range(round(math.log10(self.low)), round(math.log10(self.high)) + 1)
             return [10.0**power for power in powers]
@@ -67,7 +67,7 @@ class Scale:
         return [number * step for number in range(first, last + 1)]
 
     def text(self, value: float) -> str:
-        """The label of a value, never wider than six letters."""
+        """A value's label, at most six letters wide."""
         most = 10 * value if self.log else self.high
         for name, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
             if most >= 10 * size:
@@ -76,7 +76,7 @@ class Scale:
 
 
 def scale(values: Iterable[float], start: float, end: float) -> Scale:
-    """A scale that holds all values, with a little room, and is never empty."""
+    """A scale for all values with a margin; never empty."""
     finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
     room = (high - low) * 0.04 or max(abs(high), 1.0) * 0.5
@@ -84,7 +84,7 @@ def scale(values: Iterable[float], start: float, end: float) -> Scale:
 
 
 def _log_scale(values: Iterable[float], start: float, end: float) -> Scale:
-    """Whole powers of ten around all values."""
+    """A scale of whole powers of ten around all values."""
     powers = [math.log10(value) for value in values if math.isfinite(value) and value > 0] or [0.0]
     low, high = math.floor(min(powers)), math.ceil(max(powers))
     return Scale(10.0**low, 10.0 ** max(high, low + 1), start, end, log=True)
@@ -96,15 +96,15 @@ def _round_step(rough: float) -> float:
 
 
 def number(value: float) -> str:
-    """A label of an axis: up to three significant digits, no exponent, no trailing zeros."""
+    """An axis label: up to three significant digits, no exponent, no trailing zeros."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.10f}".rstrip("0").rstrip(".") if rounded else "0"
 
 
 def tag(name: str, text: str = "", *, title: str = "", **attributes: str | float) -> str:
-    """One element; ``_`` in names becomes ``-``, a trailing one goes (``class_``); numbers get one digit.
+    """One element: in names ``_`` becomes ``-``, a trailing one goes (``class_``); numbers get one digit.
 
-    ``title`` is shown by a pointer that rests on the element.
+    ``title`` is the text shown when the pointer rests on the element.
     """
     parts = [
         f'{key.rstrip("_").replace("_", "-")}="{escape(_value(value))}"' for key, value in attributes.items()
@@ -126,7 +126,7 @@ def box(x: float, y: float, width: float, height: float, class_: str) -> str:
 
 
 def label(x: float, y: float, text: str, *, anchor: str = "start", class_: str = "") -> str:
-    """A text whose base line is at ``y``."""
+    """Text with its base line at ``y``."""
     return tag("text", text, x=x, y=y, text_anchor=anchor, **({"class_": class_} if class_ else {}))
 
 
@@ -135,7 +135,7 @@ def path(points: Sequence[tuple[float, float]], class_: str, title: str = "") ->
 
 
 def figure(title: str, description: str, height: float, content: Iterable[str]) -> str:
-    """A whole drawing with a name and a description for those who do not see it."""
+    """A drawing with a name and a description for people who cannot see it."""
     name = escape(f"{title}. {description}", quote=True)
     return (
         f'<svg role="img" aria-label="{name}" viewBox="0 0 {WIDTH} {height:.0f}">'
@@ -144,7 +144,7 @@ def figure(title: str, description: str, height: float, content: Iterable[str]) 
 
 
 def axis(x: Scale, bottom: float, names: Sequence[str], values: Sequence[float]) -> Iterator[str]:
-    """A horizontal axis with a name at each value; names that have no room stand in two rows."""
+    """A horizontal axis with a name per value, in two rows if there is not enough room."""
     rows = 2 if sum(len(name) + 2 for name in names) * _LETTER > x.end - x.start else 1
     yield line(x.start, bottom, x.end, bottom, "axis")
     for place, (value, name) in enumerate(zip(values, names, strict=True)):
@@ -155,19 +155,19 @@ def axis(x: Scale, bottom: float, names: Sequence[str], values: Sequence[float])
 
 
 def rungs(y: Scale, values: Iterable[float], text: Callable[[float], str]) -> Iterator[str]:
-    """Lines across at values of a vertical axis, named on its left."""
+    """Horizontal lines at values of a vertical axis, with labels on the left."""
     for value in values:
         yield line(LEFT, y.at(value), WIDTH - RIGHT, y.at(value), "grid" if value else "axis")
         yield label(LEFT - 6, y.at(value) + 4, text(value), anchor="end")
 
 
 def colour_of(name: str, arms: Sequence[str]) -> str:
-    """The class that gives an arm its colour and its dashes."""
+    """The CSS class for an arm's colour and dashes."""
     return f"arm{arms.index(name) % _COLOURS}"
 
 
 def _turned(place: int) -> int:
-    """The dashes or the shape of an arm: others where a colour comes again, so that 16 arms differ."""
+    """Index of an arm's dashes or shape: differs where colours repeat, so that 16 arms can be told apart."""
     return (place + place // _COLOURS) % _COLOURS
 
 
@@ -181,7 +181,7 @@ def plot(data: Plot, arms: Sequence[str] = ()) -> str:
     for curve in data.curves:
         drawn += _drawn(curve, x, y, named.index(curve.name))
     drawn.append(label(0, 12, data.up, class_="quiet"))
-    if not data.places:  # names say themselves what they are
+    if not data.places:  # place names need no title
         drawn.append(label(WIDTH - RIGHT, _FOOT + 36, data.across, anchor="end", class_="quiet"))
     drawn += legend
     spoken = "; ".join(curve.summary or _ends(curve) for curve in data.curves if curve.style != "link")
@@ -192,7 +192,7 @@ def _across(data: Plot) -> Scale:
     values = [value for curve in data.curves for value in curve.x]
     if data.log_x:
         return _log_scale(values, LEFT, WIDTH - RIGHT)
-    if data.places:  # half a place free on both sides
+    if data.places:  # leaves half a place on either side
         return Scale(-0.5, len(data.places) - 0.5, LEFT, WIDTH - RIGHT)
     return scale([0.0, *values] if data.from_zero else values, LEFT, WIDTH - RIGHT)
 
@@ -209,7 +209,7 @@ def _upward(data: Plot, top: float) -> Scale:
 
 
 def _names(data: Plot, x: Scale) -> tuple[list[str], list[float]]:
-    """Names on the horizontal axis, and where."""
+    """Labels of the horizontal axis, and their values."""
     if not data.places:
         ticks = x.ticks(TICKS)
         return [x.text(value) for value in ticks], ticks
@@ -220,7 +220,7 @@ def _names(data: Plot, x: Scale) -> tuple[list[str], list[float]]:
 
 
 def named_places(count: int) -> list[int]:
-    """At most five of ``count`` places, so that their names have room; first and last are among them."""
+    """At most five of ``count`` places to name, including first and last, so that the names have room."""
     step = max(1, -(-(count - 1) // 4))
     return [*range(0, count - step, step), count - 1] if count > 1 else [0]
 
@@ -248,7 +248,7 @@ def _ends(curve: Curve) -> str:
 
 
 def _legend(curves: Sequence[Curve], arms: Sequence[str]) -> tuple[list[str], float]:
-    """The line or the mark of each name, in as many rows as they need; and where the field begins below."""
+    """Legend of all names, in as many rows as needed, and where the field below begins."""
     drawn, left, y = list[str](), float(LEFT), 28.0
     for name, style in dict.fromkeys((curve.name, curve.style) for curve in curves if curve.style != "link"):
         place, width = arms.index(name), 34 + 7 * len(name)
@@ -265,7 +265,7 @@ def _legend(curves: Sequence[Curve], arms: Sequence[str]) -> tuple[list[str], fl
 
 
 def _dot(x: float, y: float, place: int, text: str) -> str:
-    """A mark whose shape tells arms apart as its colour does."""
+    """A mark; its shape identifies the arm, as its colour does."""
     shape, class_ = _turned(place), f"dot arm{place % _COLOURS}"
     if shape == 0:
         return tag("circle", cx=x, cy=y, r=4, class_=class_, title=text)
@@ -276,15 +276,15 @@ def _dot(x: float, y: float, place: int, text: str) -> str:
     return tag("polygon", points=corners, class_=class_, title=text)
 
 
-_ROW, _COMPACT_ROW = 40, 18  # height of an item of a forest
-_NAME_LETTERS, _COMPACT_LETTERS = 66, 34  # of an item's name that fit on its line
+_ROW, _COMPACT_ROW = 40, 18  # height of a forest's item
+_NAME_LETTERS, _COMPACT_LETTERS = 66, 34  # letters of an item's name that fit on its line
 _COMPACT_LEFT = 222
 _WORDS, _COMPACT_WORDS = 162, 96  # room right of a forest for values and verdicts
 _SIGNS = {"faster": "\u25bc", "slower": "\u25b2", "equivalent": "=", "inconclusive": "?"}
 
 
 def forest(data: Forest) -> str:
-    """A line per item: its change, its interval, what counts as none, and its verdict as shape and word."""
+    """A line per item: change, interval, the band that counts as none, verdict as shape and word."""
     ends = [end for c in data.changes for end in (c.low, c.high, c.value) if end is not None]
     ends += [end for change in data.changes for end in _band(change.margin or 0)]
     words, row = (_COMPACT_WORDS, _COMPACT_ROW) if data.compact else (_WORDS, _ROW)
@@ -307,7 +307,7 @@ def _signed(change: float) -> str:
 
 
 def _forest_row(x: Scale, top: float, change: RelativeChange, *, compact: bool) -> Iterator[str]:
-    """The name and, clear of it, a band with the lines of the axis, the interval and its mark."""
+    """The item's name and, beside it, a band with the axis's lines, the interval and its mark."""
     band, height = (top, _COMPACT_ROW) if compact else (top + 19, _ROW - 19)
     y = band + height / 2
     if change.margin:
@@ -329,7 +329,7 @@ def _forest_row(x: Scale, top: float, change: RelativeChange, *, compact: bool) 
 
 
 def _band(margin: float) -> tuple[float, float]:
-    """The changes that count as none: a ratio and its inverse alike."""
+    """Changes that count as none: from the inverse of a ratio to the ratio."""
     return 1 / (1 + margin) - 1, margin
 
 
@@ -351,7 +351,7 @@ def _change_text(change: RelativeChange) -> str:
 
 
 def sheet(title: str, drawings: Iterable[tuple[str, str]], css: str) -> str:
-    """Drawings, each under its title, below one another in one SVG that needs nothing else."""
+    """Drawings with their titles, one below the other, in one self-contained SVG."""
     parts, top = [], 0.0
     for name, drawing in drawings:
         height = float(drawing.split('viewBox="0 0 ', 1)[1].split('"', 1)[0].split()[1])
@@ -363,7 +363,7 @@ def sheet(title: str, drawings: Iterable[tuple[str, str]], css: str) -> str:
 
 
 def timeline(data: Timeline, figures: Figures, arms: Sequence[str]) -> str:
-    """One metric and what went on: fio, warm-up and rounds shaded, tasks in a strip, events as marks."""
+    """One metric over time, with fio, warm-up and rounds shaded, tasks in a strip, events as marks."""
     spans = figures.spans
     ends = [at for curve in data.curves for at in curve.x] + [span.end_s for span in spans]
     x = Scale(0, max([1.0, *ends]) / 60, LEFT, WIDTH - RIGHT)
@@ -400,9 +400,9 @@ def timeline(data: Timeline, figures: Figures, arms: Sequence[str]) -> str:
 
 
 def _heights(data: Timeline, spans: Sequence[Span]) -> tuple[float, float]:
-    """The highest value that fits on the scale, and the highest of all where that one does not fit (else 0).
+    """Top of the scale, and the highest value if that is cut off (else 0).
 
-    fio's jobs with deep queues may lie so far above a search that it could not be seen beside them.
+    fio's jobs with deep queues may be so far above a search that the search would be invisible.
     """
     rounds = [span for span in spans if _is_round(span)]
     points = [(at, value) for curve in data.curves for at, value in zip(curve.x, curve.y, strict=True)]
@@ -413,7 +413,7 @@ def _heights(data: Timeline, spans: Sequence[Span]) -> tuple[float, float]:
 
 
 def tasks(turns: Sequence[Turn]) -> list[str]:
-    """The tasks that were measured, in order; a task's place is its tint."""
+    """Measured tasks in order; a task's index selects its tint."""
     return list(dict.fromkeys(turn.task for turn in turns))
 
 
@@ -431,7 +431,7 @@ def _strip(x: Scale, top: float, turns: Sequence[Turn], figures: Figures) -> Ite
 
 
 def _marks(x: Scale, top: float, moments: Sequence[Moment]) -> Iterator[str]:
-    """A small triangle where something befell the arm; of several that would cover one another, the first."""
+    """A small triangle for each event of an arm; of overlapping ones, only the first."""
     free = -1.0
     for moment in sorted(moments, key=lambda moment: moment.start_s):
         middle = x.at(moment.start_s / 60)
@@ -443,13 +443,13 @@ def _marks(x: Scale, top: float, moments: Sequence[Moment]) -> Iterator[str]:
 
 
 def _unbroken(curve: Curve, step_s: float) -> list[list[tuple[float, float]]]:
-    """The points of a curve, parted where nothing was recorded for longer than a few steps."""
+    """A curve's points, split where nothing was recorded for more than a few steps."""
     parts: list[list[tuple[float, float]]] = []
     for point in zip(curve.x, curve.y, strict=True):
         if not parts or point[0] - parts[-1][-1][0] > _GAP * step_s:
             parts.append([])
         parts[-1].append(point)
-    # A line cap makes a point of its own visible.
+    # With its line cap, a line between equal points shows a single point.
     return [part if len(part) > 1 else part * 2 for part in parts]
 
 
@@ -463,7 +463,7 @@ def _shades(x: Scale, spans: Sequence[Span], bottom: float) -> Iterator[str]:
         shade = "fio" if span.name == "fio" else "round" if place % 2 else "round other"
         yield box(left, _SPAN_NAMES, right - left, bottom - _SPAN_NAMES, f"span {shade}")
     named: list[tuple[float, float]] = []
-    for span in sorted(spans, key=_is_round, reverse=True):  # where room is short, rounds have their number
+    for span in sorted(spans, key=_is_round, reverse=True):  # if room is short, rounds keep their numbers
         name = span.name.removeprefix("round ")
         half = 4.2 * len(name)
         middle = (x.at(span.start_s / 60) + x.at(span.end_s / 60)) / 2
