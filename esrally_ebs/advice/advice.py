@@ -1,4 +1,4 @@
-"""Every setting of the catalog for recorded requests: the cheapest that keeps a bound, and its neighbours."""
+"""Tries every setting of the catalog on recorded requests: finds the cheapest that keeps a bound."""
 
 import math
 from bisect import insort
@@ -19,31 +19,31 @@ from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.units import GIB, MIB
 from esrally_ebs.volumes.virtual.replay import Column, Load
 
-TYPES = ("gp2", "gp3", "io2", "st1")  # that are looked at unless others are named
+TYPES = ("gp2", "gp3", "io2", "st1")  # considered unless others are named
 _IOPS = (3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 16_000, 20_000, 25_000, 32_000, 48_000, 64_000, 80_000)
-_OF_IO2 = (100, 200, 500, 1000, 2000, 128_000, 256_000)  # IOPS that io1 or io2 may have, and no gp3
+_OF_IO2 = (100, 200, 500, 1000, 2000, 128_000, 256_000)  # IOPS that only io1 and io2 may have, not gp3
 _MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
-# where IOPS or throughput follow from the size
+# for types whose IOPS or throughput follow from the size
 _SIZES_GIB = (125, 334, 500, 1000, 2000, 5334, 12_800, 16_384)
-_UNITS = {"iops": 1, "throughput_bytes_per_s": MIB, "size_bytes": GIB}  # AWS sells whole ones
+_UNITS = {"iops": 1, "throughput_bytes_per_s": MIB, "size_bytes": GIB}  # AWS sells whole units
 _NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")
-_MOST_USED = 2.0**62  # a log may say any number
-_DEARER = 0.02  # what is advised costs at most so much more than the cheapest that keeps the bound
-_STEP = 0.01  # a p99 that is better by less is no reason to pay more
+_MOST_USED = 2.0**62  # bound on usage: a log may contain any number
+_DEARER = 0.02  # the advised setting costs at most this share more than the cheapest that keeps the bound
+_STEP = 0.01  # a p99 that is better by less does not justify a higher price
 _AnyOption = TypeVar("_AnyOption", bound="Option | UsageOption")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One setting: what it costs a month, and what requests would take on it."""
+    """One setting: its monthly cost, and predicted times of requests."""
 
-    price: cost.Price | None = None  # None: not known, or not asked for
+    price: cost.Price | None = None  # None: unknown, or not asked for
     prediction: Prediction
     bound: Bound
 
     @property
     def usd(self) -> float:
-        """Infinite without a price."""
+        """Monthly cost; infinite without a price."""
         return _usd(self.price)
 
     @property
@@ -52,40 +52,40 @@ class Option:
 
     @property
     def value_s(self) -> float:
-        """The bound's percentile."""
+        """Predicted time at the bound's percentile."""
         return self.prediction.percentile(self.bound.percentile).value
 
     @property
     def interval_s(self) -> tuple[float, float]:
-        """The ends of its interval; the upper one is infinite where too few requests were recorded."""
+        """Ends of its interval; the upper one is infinite if too few requests were recorded."""
         estimate = self.prediction.percentile(self.bound.percentile)
-        assert estimate.low is not None  # a prediction always has that
+        assert estimate.low is not None  # predictions always have a lower end
         return estimate.low, math.inf if estimate.high is None else estimate.high
 
     @property
     def keeps(self) -> bool:
-        """Whether the bound is kept up to the upper end, for good."""
+        """Whether the interval's upper end keeps the bound, and does so for good."""
         return not self.prediction.falls_behind and self.interval_s[1] <= self.bound.seconds
 
     @property
     def may_keep(self) -> bool:
-        """Whether the interval straddles the bound."""
+        """Whether the bound is inside the interval."""
         low_s, high_s = self.interval_s
         return not self.prediction.falls_behind and low_s <= self.bound.seconds < high_s
 
     @property
     def answer(self) -> str:
-        """Whether the bound is kept, in a word."""
+        """Whether the bound is kept, in one word."""
         return "yes" if self.keeps else "perhaps" if self.may_keep else "no"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """All options from the cheapest to the dearest, and what to do."""
+    """All options from the cheapest to the dearest, and which to take."""
 
     bound: Bound
     recorded: VolumeSpec
-    today: Option  # the recorded volume, which may have no price
+    today: Option  # the recorded volume; it may have no price
     options: tuple[Option, ...]
     best: Option | None  # the cheapest that keeps the bound
     doubtful: Option | None  # the cheapest that may keep it, if it is cheaper than all that are known to
@@ -100,9 +100,9 @@ class Advice:
 
     @property
     def front(self) -> tuple[Option, ...]:
-        """Options than which none is both as cheap and noticeably faster, cheapest first.
+        """Options with no other that is as cheap and noticeably faster, cheapest first.
 
-        One that serves what comes is faster than any that falls behind, whose first seconds say little.
+        One that serves the load counts as faster than any that falls behind: first seconds say little then.
         """
         front, fastest = list[Option](), (True, math.inf)
         for option in self.options:
@@ -113,7 +113,7 @@ class Advice:
         return tuple(front)
 
     def neighbours(self) -> tuple[Option | None, Option | None]:
-        """The next cheaper and the next dearer option of the front beside ``best``."""
+        """The next cheaper and next dearer option of the front, around ``best``."""
         assert self.best is not None
         below = [
             option
@@ -129,10 +129,10 @@ class Advice:
 
 
 def settings(today: VolumeSpec, types: Sequence[str]) -> Iterator[VolumeSpec]:
-    """Settings of these types that hold today's data, as they serve for good: without burst credits.
+    """Settings of these types that hold today's data, judged without burst credits, as they serve for good.
 
-    Those that have as many IOPS, or as much throughput, as today's are among them; each is as large as its
-    IOPS need, and has as many IOPS as its throughput needs.
+    They include settings with today's IOPS and today's throughput; sizes are raised to what the IOPS require,
+    and IOPS to what the throughput requires.
     """
     for type_ in types:
         values = product(*_axes(type_, today).values())
@@ -140,7 +140,7 @@ def settings(today: VolumeSpec, types: Sequence[str]) -> Iterator[VolumeSpec]:
 
 
 def _setting(today: VolumeSpec, type_: str, point: Sequence[int]) -> VolumeSpec:
-    """The setting that has these values of its type's axes."""
+    """The setting with these values on its type's axes."""
     today = _whole(today, type_)
     bought: Mapping[str, int] = dict(zip(_axes(type_, today), point, strict=True))
     return large_enough(
@@ -161,7 +161,7 @@ def _setting(today: VolumeSpec, type_: str, point: Sequence[int]) -> VolumeSpec:
 
 
 def _whole(today: VolumeSpec, type_: str) -> VolumeSpec:
-    """Today's volume in units that AWS sells: disks of an instance, and EFS, may have a part of a GiB."""
+    """Today's volume in whole units that AWS sells: instance disks and EFS may have fractions of a GiB."""
     if type_ == today.type:
         return today
     rate = today.throughput_bytes_per_s
@@ -173,7 +173,7 @@ def _whole(today: VolumeSpec, type_: str) -> VolumeSpec:
 
 
 def _preference(spec: VolumeSpec, usd: float, seconds: float) -> tuple[float, ...]:
-    """Sorts by cents, by seconds to three digits, then newer types, then wider limits first."""
+    """Sort key: cents, seconds to three digits, newer types, then wider limits."""
     wider = -spec.size_bytes, -(spec.iops or 0), -(spec.throughput_bytes_per_s or 0)
     return round(usd, 2), float(f"{seconds:.3g}"), _NEWEST.index(spec.type), *wider
 
@@ -183,9 +183,9 @@ def _lives_on_credits(today: VolumeSpec) -> bool:
 
 
 def _written_out(today: VolumeSpec) -> VolumeSpec:
-    """Today's volume with what comes with each gp3, so that it is equal to the setting that it is.
+    """Today's volume with gp3's defaults filled in, so that it equals the same setting of the catalog.
 
-    An io2-block-express is an io2, but for days and instances on which an io2 was less.
+    An io2-block-express becomes an io2, except on days and instances where an io2 was less.
     """
     if today.type == "io2-block-express":
         io2 = replace(today, type="io2")
@@ -200,7 +200,7 @@ def _written_out(today: VolumeSpec) -> VolumeSpec:
 
 
 def _axes(type_: str, today: VolumeSpec) -> dict[str, list[int]]:
-    """The values that are looked at of each field in which settings of a type differ."""
+    """Candidate values of each field in which a type's settings differ."""
     today = _whole(today, type_)
     size_bytes = today.size_bytes
     sizes = [size_bytes, *(gib * GIB for gib in _SIZES_GIB if gib * GIB > size_bytes)]
@@ -227,11 +227,11 @@ def _cheapest(
     option_of: Callable[[VolumeSpec, cost.Price], _AnyOption],
     dearer: float = _DEARER,
 ) -> _AnyOption | None:
-    """Of ``options`` the first that keeps the bound, or a cheaper setting between theirs that does.
+    """The first option that keeps the bound, or a cheaper setting between the options that does.
 
-    It costs at most ``dearer`` more than the cheapest: wider limits are no cheaper and no slower, so of the
-    settings between two corners none is cheaper than the lower one, and none keeps the bound unless the upper
-    one does. Corners are halved, the cheapest lower ones first, until those that are left are no cheaper.
+    It costs at most ``dearer`` more than the cheapest. Wider limits are never cheaper and never slower: so of
+    the settings between two corners none is cheaper than the lower corner, and none keeps the bound unless
+    the upper does. Ranges are halved, cheapest lower corner first, until no remaining one can be cheaper.
     """
     known = {option.spec: option for option in options}
     best = next((option for option in options if option.keeps), None)
@@ -256,7 +256,7 @@ def _cheapest(
         swapped = [(*low[:at], value, *low[at + 1 :]) for at, value in enumerate(high)]
         at = max(range(len(high)), key=lambda at: usd(type_, swapped[at]))
         unit = _UNITS[list(_axes(type_, today))[at]]
-        middle = max(low[at], (low[at] + high[at]) // 2 // unit * unit)  # today's may be no whole number
+        middle = max(low[at], (low[at] + high[at]) // 2 // unit * unit)  # today's value may be fractional
         above = (*low[:at], min((middle // unit + 1) * unit, high[at]), *low[at + 1 :])
         heappush(corners, (usd(type_, low), type_, low, (*high[:at], middle, *high[at + 1 :])))
         heappush(corners, (usd(type_, above), type_, above, high))
@@ -273,11 +273,11 @@ def advise(
     prices: cost.PriceList | None = None,
     used: cost.Usage = cost.NO_USAGE,
 ) -> Advice:
-    """The cheapest setting whose upper end keeps the bound, by these prices or those known anyway.
+    """The cheapest setting whose upper end keeps the bound, by these or the known prices.
 
-    ``used`` is what is paid by use of today's volume, which only EFS asks for.
-    Raises MeasurementError when the recorded volume itself is not predicted well, PlanError for a percentile
-    that is not predicted, and for a type or region without settings or prices.
+    ``used`` is billed usage of today's volume, which only EFS needs. Raises MeasurementError if the recorded
+    volume itself is predicted badly; PlanError for a percentile that is not predicted, and for a type or
+    region without settings or prices.
     """
     if bound.percentile not in PERCENTILES:
         raise PlanError(f"--keep {bound.name}: p50, p90 and p99 are predicted; name one of them")
@@ -321,9 +321,9 @@ def advise(
 def priced_settings(
     today: VolumeSpec, types: Sequence[str], region: str, prices: cost.PriceList
 ) -> tuple[list[tuple[VolumeSpec, cost.Price]], tuple[str, ...]]:
-    """Settings that AWS sells, with their prices, and the types of which some have none there.
+    """Settings that AWS sells, with prices, and the types of which some have no price there.
 
-    Raises PlanError where none has one, and for a type without settings.
+    Raises PlanError if none has a price, and for a type without settings.
     """
     sold = [spec for spec in settings(today, types) if known_model(spec)]
     costs = cost.of_arms(sold, region, prices=prices)
@@ -338,7 +338,7 @@ def priced_settings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageOption:
-    """One setting for what a log says: what it costs a month, and when its limits would have been reached."""
+    """One setting for a log's usage: its monthly cost, and when its limits would have been reached."""
 
     spec: VolumeSpec
     price: cost.Price | None  # only today's may have none
@@ -357,12 +357,11 @@ class UsageOption:
 def usage_options(
     intervals: Sequence[Interval], today: VolumeSpec, *, region: str, types: Sequence[str] = TYPES
 ) -> tuple[list[UsageOption], tuple[str, ...]]:
-    """Today's volume, then each setting that is cheaper or less at its limits than all before it, by price.
+    """Today's volume, then by price each setting that is cheaper or less at its limits than all before it.
 
-    Of those between the settings that are looked at, the cheapest that stays below its limits is among them.
-    And the types of which settings were left out, as they have no price there. Burst credits of all are as
-    full at first as today's; what is paid by use is that of the log. Raises PlanError for a type or region
-    without settings or prices.
+    Includes the cheapest setting that stays below its limits, also between the considered ones. Also returns
+    the types with settings left out for want of a price. All start with today's share of burst credits; usage
+    is billed by the log. Raises PlanError for a type or region without settings or prices.
     """
     today, columns, prices = _written_out(today), columns_of(intervals), cost.price_list()
     priced, unpriced = priced_settings(today, types, region, prices)
@@ -393,7 +392,7 @@ def usage_options(
 
 
 def _used(columns: Column) -> cost.Usage:
-    """What a month at the pace of these intervals uses."""
+    """Usage of a month at the pace of these intervals."""
     with np.errstate(all="ignore"):
         seconds, *sums = columns.sum(axis=1)
         a_month = np.nan_to_num(np.array(sums) * (cost.HOURS_A_MONTH * 3600 / seconds))

@@ -1,4 +1,4 @@
-"""What must be known of an Advice before one follows it: of its recording, its prices and its models."""
+"""Warnings to read before following an Advice: about its recording, prices and models."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
 MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
-_NEARLY_ALL = 0.8  # of what a limit gives: from here on queues come that seconds of queries hardly show
-_QUICKENING = 0.05  # requests that take so much less in the second half are of a node that warms up
+_NEARLY_ALL = 0.8  # of a limit: above it, queues form that seconds of queries hardly show
+_QUICKENING = 0.05  # if the second half's requests take this share less, the node is still warming up
 _UNKNOWN = (
     "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
     " or the instance's own limits unless the plan names the instance.",
@@ -62,7 +62,7 @@ def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str
 
 
 def _unfinished(session: Session) -> list[str]:
-    """A warning where the recording did not end as it should."""
+    """A warning if the recording did not end properly."""
     if session.state is State.COMPLETE:
         return []
     reason = f" ({session.reason})" if session.reason else ""
@@ -73,7 +73,7 @@ def _unfinished(session: Session) -> list[str]:
 
 
 def _failed(session: Session, arm: str) -> list[str]:
-    """A warning where requests of the arm failed."""
+    """A warning if requests of the arm failed."""
     measured = requests_of(session, arm)
     failed = measured.filter(pc.invert(measured["success"])).num_rows
     if not failed:
@@ -92,7 +92,7 @@ def _earlier(earlier: int, requests: int) -> list[str]:
 
 
 def _left_out(halves: int) -> list[str]:
-    """A warning where I/Os are not whole."""
+    """A warning if I/Os lack their issue or completion."""
     if not halves:
         return []
     return [
@@ -113,7 +113,7 @@ def _slower(seconds: float) -> list[str]:
 
 
 def _warming_up(quickening: float) -> list[str]:
-    """A warning where requests became faster while they were recorded."""
+    """A warning if requests became faster during the recording."""
     if quickening < _QUICKENING:
         return []
     return [
@@ -123,7 +123,7 @@ def _warming_up(quickening: float) -> list[str]:
 
 
 def _instance_burst(today: Prediction) -> list[str]:
-    """A warning where the instance lets less through under a load that lasts."""
+    """A warning if the instance allows less under a lasting load."""
     spec = today.spec
     rates = {limit.counts: limit.rate for limit in model_for(spec).instance_limits if limit.of_credits}
     texts = [f"{rates['operations']:,.0f} IOPS"] if "operations" in rates else []
@@ -140,7 +140,7 @@ def _instance_burst(today: Prediction) -> list[str]:
 
 
 def _near_limit(advice: Advice) -> list[str]:
-    """A warning where what keeps the bound at a rate has little room left; credits that are left pile up."""
+    """A warning if what keeps the bound has little headroom at a rate; ignores credits, which pile up."""
     option = advice.best or advice.today
     if advice.load is None or not option.keeps:
         return []
@@ -159,7 +159,7 @@ def _near_limit(advice: Advice) -> list[str]:
 def price_warnings(
     options: Sequence[Option | UsageOption], unpriced: Sequence[str], region: str
 ) -> Iterator[str]:
-    """Warnings where settings of some types were left out, and where prices are remembered or assumed."""
+    """Warnings if settings of some types were left out, and if prices are remembered or assumed."""
     if unpriced:
         yield (
             f"Settings of {', '.join(unpriced)} were left out, as prices of theirs in {region} are not known;"

@@ -1,4 +1,4 @@
-"""Settings, prices and times as reports of advice and of usage write them, and tables of them."""
+"""Settings, prices and times as text and tables, for reports of advice and of usage."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from esrally_ebs.units import GIB, MIB
 
 
 def setting_text(spec: VolumeSpec) -> str:
-    """A setting in AWS's words: ``gp3 100 GiB, 3,000 IOPS, 125 MiB/s``; of each where volumes are striped."""
+    """A setting in AWS's words: ``gp3 100 GiB, 3,000 IOPS, 125 MiB/s``; per volume if striped."""
     volumes = f"{spec.stripes} x " if spec.stripes > 1 else ""
     parts = [f"{volumes}{spec.type} {spec.size_bytes / GIB:g} GiB"]
     if spec.iops:
@@ -19,7 +19,7 @@ def setting_text(spec: VolumeSpec) -> str:
 
 
 def usd_text(usd: float, *, sign: bool = False) -> str:
-    """``+1,234.00 USD``; without ``sign`` a plus is left out."""
+    """``+1,234.00 USD``; no plus unless ``sign``."""
     return f"{usd:{'+' if sign else ''}z,.2f} USD"
 
 
@@ -46,7 +46,7 @@ def error_cell(share: float) -> Cell:
 def cell_table(
     key: str, title: str, titles: Sequence[str], rows: Iterable[tuple[str, Sequence[Cell]]], *notes: str
 ) -> Table:
-    """A table of cells, each row with its item."""
+    """A table of cells; each row begins with its item."""
     made = tuple(Row(item=item, cells=tuple(cells)) for item, cells in rows)
     columns = titled(*titles[1:])
     return Table(key=key, title=title, item_title=titles[0], columns=columns, rows=made, notes=notes)

@@ -1,20 +1,20 @@
-"""What each request computes and which I/Os it waits for.
+"""What each request computes, and which I/Os it waits for.
 
-A request is taken to be one thread. When it does something (issues an I/O, or ends), it is not waiting, so
-it waited only between two such events, until what it waited for was done. Where threads were watched, it is
-known which one slept for an I/O, and when; the rest it computed. Otherwise it is inferred from when I/Os came
-and were done:
+A request is modelled as one thread. Whenever it does something (issues an I/O, or ends) it is not waiting, so
+it waited only between two such events, until the I/O that it needed was done. If threads were watched, it is
+known which one slept for an I/O, and when; the rest was computing. Otherwise this is inferred from the times
+when I/Os were issued and done:
 
-- An I/O that continues no earlier one is a page that was missing. The thread stands still at once and goes on
-  when it is done.
+- An I/O that does not continue an earlier one is a missing page. The thread stops at once, and goes on when
+  the I/O is done.
 - An I/O that continues an earlier one is read ahead. The kernel marks its first page, and reads the next part
-  when the thread comes to the mark; then the thread needs this one. So the I/O that continues this one says
-  when this one was needed. If none does, it may never have been. Where those of a task come the later the
-  longer the one before takes, nothing is read ahead, as by direct I/O: each is waited for at once.
-- Whatever else was done right before the thread went on, yet not so shortly before that the thread could not
-  know, is what it waited for; but nothing that was read ahead and that it came to later.
+  when the thread comes to the mark; then the thread needs this one. So the I/O that continues this one shows
+  when this one was needed. If none does, it may never have been. If a task's I/Os come later the longer the
+  one before takes, nothing is read ahead (as with direct I/O): each is waited for at once.
+- The thread also waited for whatever was done right before it went on, unless that was so shortly before that
+  the thread could not know, or was read ahead and is reached only later.
 
-What was done in time nobody sleeps for, so when it was needed is inferred in either case.
+No thread sleeps for an I/O that was done in time, so when that one was needed is inferred in either case.
 """
 
 import math
@@ -29,12 +29,12 @@ from esrally_ebs.analysis.rounds import critical_t
 from esrally_ebs.units import KIB
 from esrally_ebs.volumes.virtual.replay import Column, Thread
 
-SOON_S = 400e-6  # a thread that goes on this soon after an I/O was done has waited for it
-# Of what the path to the volume takes: a thread cannot go on sooner, as an I/O has to come back first.
+SOON_S = 400e-6  # a thread that continues this soon after an I/O was done has waited for it
+# Share of the path's time to the volume: the I/O has to come back before a thread can continue.
 _REACTION = 0.5
 PAGE_BYTES = 4 * KIB  # the kernel's
 _MAX_EARLY = 0.01  # of I/Os that continue another: those that come before it is done, if none is read ahead
-_MIN_SLOPE = 0.5  # by how much later one comes for what the one before takes longer: 0 if read ahead, else 1
+_MIN_SLOPE = 0.5  # delay of an I/O per delay of the one before: 0 if read ahead, else 1
 _CONFIDENCE = 0.95
 
 _Edge = tuple[int, int, float]  # event, the I/O that it needs, seconds of computing in between
@@ -44,7 +44,7 @@ def thread_of(recording: Recording) -> Thread:
     """The requests of a recording as events; see ``Thread``."""
     ios, first = recording.ios, recording.first
     requests = np.arange(recording.requests)
-    places = np.arange(len(ios["at_s"])) + np.repeat(requests, np.diff(first))  # of I/Os among events
+    places = np.arange(len(ios["at_s"])) + np.repeat(requests, np.diff(first))  # of I/Os among the events
     events = len(places) + recording.requests
     columns: dict[str, Column] = {name: np.zeros(events, np.int64) for name in ("offset", "size", "write")}
     columns |= {name: np.zeros(events) for name in ("path_s", "compute_s")}
@@ -52,7 +52,7 @@ def thread_of(recording: Recording) -> Thread:
         columns[name][places] = ios[name]
     columns["size"][places] = ios["bytes"]
     columns["path_s"][places] = ios["path_s"] - recording.slower_s
-    edges: list[tuple[int, int, float]] = []  # event, the event that it needs, seconds after that
+    edges: list[tuple[int, int, float]] = []  # event, the event that it needs, seconds after that one
     unknown = ios["ahead"] == -1
     tasks = _read_one_by_one(recording) if unknown.any() else []
     at_once = unknown & np.isin(recording.task, tasks)[np.repeat(requests, np.diff(first))]
@@ -79,10 +79,9 @@ def thread_of(recording: Recording) -> Thread:
 
 
 def _read_one_by_one(recording: Recording) -> list[str]:
-    """Tasks that wait for each of their I/Os, as those that continue another show by when they come.
+    """Tasks that wait for each of their I/Os, judged by when I/Os come that continue another.
 
-    What is read first is waited for in any case, so only I/Os that continue another and have one that
-    continues them tell.
+    The first I/O of a run is waited for in any case: only I/Os tell that continue another and are continued.
     """
     ios, pairs = recording.ios, list[tuple[int, int]]()
     for begin, end in pairwise(recording.first.tolist()):
@@ -98,7 +97,7 @@ def _read_one_by_one(recording: Recording) -> list[str]:
         took_s, come_s = all_took_s[mine], all_come_s[mine]
         if np.mean(come_s < took_s) > _MAX_EARLY:
             continue
-        # among those of one size: more bytes take longer to read, and to compute on
+        # compare I/Os of one size: more bytes take longer to read, and then to process
         of_size = np.unique(ios["bytes"][one][mine], return_inverse=True)[1]
         took_s, come_s = (
             x - (np.bincount(of_size, x) / np.bincount(of_size))[of_size] for x in (took_s, come_s)
@@ -113,11 +112,11 @@ def _read_one_by_one(recording: Recording) -> list[str]:
 
 
 def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
-    """What one request computes before each event, and what that needs, from times and places alone."""
+    """Computing before each event of one request, and what each event needs, from times and places alone."""
     follows = _read_ahead(ios)
     needs = _touches(ios, events_s, follows) | _last_done(ios, events_s, follows)
     compute_s = np.diff(events_s, prepend=began_s)
-    # what the path takes is between an I/O and what its thread does then, but is not computing
+    # the path's time passes between an I/O and the thread's next action, but is no computing
     path_s = ios["path_s"]
     gaps_s = {(event, io): float(events_s[event] - ios["done_s"][io]) for event, io in needs}
     for (event, io), gap_s in gaps_s.items():
@@ -128,11 +127,11 @@ def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple
 
 
 def _seen(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
-    """As ``_inferred``, where it is known which I/Os threads slept for.
+    """As ``_inferred``, if it is known which I/Os threads slept for.
 
-    Who slept goes on with its own next I/O; one that issues none any more (it is done, and another thread
-    takes over, or others issue for it) with any. What was done in time may be late on another volume; then
-    its thread sleeps, and has to be woken, too.
+    A sleeper continues with its own next I/O, or, if it issues none (it is done and another thread takes
+    over, or others issue for it), with any thread's. An I/O that was done in time may be late on another
+    volume; then its thread would sleep, and have to be woken, too.
     """
     computed_s = _clock_of_computing(ios["slept_s"], ios["woken_s"])
     asleep = ~np.isnan(ios["waiter"])
@@ -155,7 +154,7 @@ def _seen(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Col
 
 
 def _clock_of_computing(slept_s: Column, woken_s: Column) -> Callable[[Column], Column]:
-    """A clock that stands still while a thread sleeps for an I/O."""
+    """A clock that stops while a thread sleeps for an I/O."""
     order = np.argsort(slept_s)[: np.count_nonzero(~np.isnan(slept_s))]
     till_s = np.maximum.accumulate(woken_s[order])
     from_s = np.maximum(slept_s[order], np.append(-np.inf, till_s)[: len(order)])
@@ -172,7 +171,7 @@ def _clock_of_computing(slept_s: Column, woken_s: Column) -> Callable[[Column], 
 
 
 def _touches(ios: dict[str, Column], events_s: Column, follows: dict[int, int]) -> set[tuple[int, int]]:
-    """(event, I/O that was needed by then) of one request, by places; the last event is its end."""
+    """Pairs (event, I/O needed by then) of one request, by index; the last event is the request's end."""
     done_s = ios["done_s"]
     consumer = np.searchsorted(events_s, done_s, "left")  # the first event after each I/O is done
     reaction_s = _REACTION * ios["path_s"]
@@ -191,7 +190,7 @@ def _touches(ios: dict[str, Column], events_s: Column, follows: dict[int, int]) 
 
 
 def _followers(ios: dict[str, Column]) -> dict[int, int]:
-    """I/O to the later one of the request that begins where it ends."""
+    """From each read to the request's later read that begins where it ends."""
     ends: dict[int, int] = {}
     follows = {}
     for io in map(int, np.flatnonzero(ios["write"] == 0)):
@@ -203,10 +202,10 @@ def _followers(ios: dict[str, Column]) -> dict[int, int]:
 
 
 def _read_ahead(ios: dict[str, Column]) -> dict[int, int]:
-    """Those of ``_followers`` that may be read ahead.
+    """The pairs of ``_followers`` that may be readahead.
 
-    No page by itself after another: those are missing one by one, as with a readahead of 4 KiB or
-    MADV_RANDOM, for the kernel reads more than a page ahead. It marks such pages as read ahead all the same.
+    Single pages in sequence are not: they are missed one by one, as with a readahead of 4 KiB or MADV_RANDOM,
+    since the kernel reads ahead more than a page. It marks such pages as readahead all the same.
     """
     ahead, bytes_ = ios["ahead"], ios["bytes"]
     return {
@@ -217,9 +216,10 @@ def _read_ahead(ios: dict[str, Column]) -> dict[int, int]:
 
 
 def _last_done(ios: dict[str, Column], events_s: Column, follows: dict[int, int]) -> set[tuple[int, int]]:
-    """Of each event the last I/O that was done before it, if soon before it and after the event before.
+    """For each event the last I/O done before it, if shortly before and after the previous event.
 
-    None that is read ahead and not come to yet: until the I/O that continues it, nobody waits for it.
+    Skips I/Os that were read ahead and not reached yet: nobody waits for them before the I/O that continues
+    them.
     """
     continues = set(follows.values())
     done_s, reaction_s = ios["done_s"], _REACTION * ios["path_s"]
@@ -240,20 +240,20 @@ def _last_done(ios: dict[str, Column], events_s: Column, follows: dict[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPattern:
-    """How the requests of a task use the volume, on average."""
+    """How a task's requests use the volume, on average."""
 
     task: str
-    ios: float  # a request
-    bytes: float  # a request
+    ios: float  # per request
+    bytes: float  # per request
     writes: float  # share of I/Os
     continuing: float  # share of I/Os that begin where an earlier one of the request ends
     waited_for: float  # share of I/Os
-    in_flight: float  # when an I/O is issued, it included
+    in_flight: float  # when an I/O is issued, including it
     computing: float  # share of the request's time
 
 
 def access_patterns(recording: Recording, thread: Thread) -> list[AccessPattern]:
-    """One for each task, in the order of their first requests."""
+    """A pattern per task, in the order of their first requests."""
     ios, first = recording.ios, recording.first
     request = np.repeat(np.arange(recording.requests), np.diff(first))
     places = np.arange(len(request)) + request
@@ -272,7 +272,7 @@ def access_patterns(recording: Recording, thread: Thread) -> list[AccessPattern]
         of = recording.task == task
         mine = of[request]
         requests = int(of.sum())
-        took_s = float(recording.latency_s[of].sum()) or 1.0  # of a log they may have taken none
+        took_s = float(recording.latency_s[of].sum()) or 1.0  # times from a log may all be 0
 
         def mean(values: Column, chosen: Column = mine) -> float:
             return float(values[chosen].mean()) if chosen.any() else 0.0

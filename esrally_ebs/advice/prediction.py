@@ -1,4 +1,4 @@
-"""Recorded requests on another volume, or with more memory: percentiles, and what held them back."""
+"""Predicts recorded requests on another volume, or with more memory: percentiles, and what limits them."""
 
 import math
 from collections import OrderedDict
@@ -18,27 +18,27 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.volumes.virtual.replay import Column, Load, Replayed, Thread, replay
 
 PERCENTILES = (50, 90, 99)
-MAX_ERROR = {50: 0.03, 99: 0.10}  # of the self-check, by percentile
-MAX_TASK_ERROR = 0.10  # of one task, beyond what may be the luck of its I/Os
+MAX_ERROR = {50: 0.03, 99: 0.10}  # allowed error of the self-check, by percentile
+MAX_TASK_ERROR = 0.10  # of one task, beyond possible chance
 MAX_SLOPE_ERROR = 0.10  # beyond the interval of the measured slope
 MIN_PERTURBED_ROUNDS = 4
-_SEEDS = range(1, 5)  # latencies are drawn so many times
+_SEEDS = range(1, 5)  # latencies are drawn once per seed
 _CONFIDENCE = 0.95
-_NORMAL = 1.96  # so many sigma from the middle, on both sides, is _CONFIDENCE of a normal distribution
-_OF_MEDIAN = 1.2533  # its standard error, times that of the mean
-_MIN_S = 1e-6  # a request of a log may have taken none
+_NORMAL = 1.96  # a normal distribution has _CONFIDENCE within this many sigma of its middle
+_OF_MEDIAN = 1.2533  # standard error of a median over that of a mean
+_MIN_S = 1e-6  # a request in a log may have taken 0
 _MIN_ROUNDS, _PARTS = 4, 8  # of fewer rounds the spread is not known: eighths of the requests are parts then
-_BINDING = 0.05  # of all requests' time: waits for a limit that are worth naming
+_BINDING = 0.05  # waits for a limit are named from this share of all requests' time
 _NO_TIME = Service(base_us=0.0, per_kib_us=0.0, sigma=0.0)
 
 
 def least_requests(percentile: float) -> int:
-    """So many that one is beyond this percentile in the mean: of fewer nothing bounds it."""
+    """Requests needed for an upper end: on average one is beyond this percentile."""
     return math.ceil(round(100 / (100 - percentile), 6))
 
 
 def _surely_beyond(percentile: float) -> int:
-    """So many that the slowest is beyond this percentile in 19 of 20 cases, whatever the distribution.
+    """Requests needed so that the slowest is beyond this percentile in 19 of 20 cases, for any distribution.
 
     Wilks, Annals of Mathematical Statistics 12 (1941), p. 91.
     """
@@ -46,7 +46,7 @@ def _surely_beyond(percentile: float) -> int:
 
 
 def _standard_error(values: Column, percentile: float) -> float:
-    """Of the percentile of a row, on average of the rows, by the chance of each value to be it.
+    """Standard error of a row's percentile, averaged over rows, by each value's chance of being it.
 
     Maritz and Jarrett, Journal of the American Statistical Association 73 (1978), p. 194.
     """
@@ -59,24 +59,23 @@ def _standard_error(values: Column, percentile: float) -> float:
 
 
 def _of_one_run(latency_s: Column) -> Column:
-    """PERCENTILES of one of the runs, which are rows, on average.
+    """PERCENTILES of one run (a row), averaged over runs.
 
-    Of all runs together the p99 of few requests would be nearer to the slowest, which is there in each.
+    In all runs pooled, the p99 of few requests would be closer to the slowest request, which is in each run.
     """
     percentiles: Column = np.percentile(latency_s, PERCENTILES, axis=1).mean(axis=1)
     return percentiles
 
 
 def footprint_bytes(recording: Recording) -> int:
-    """Of all that requests read, each place once."""
+    """Bytes that requests read, each place counted once."""
     return PAGE_BYTES * len({page for pages in _pages(recording) for page in pages})
 
 
 def in_memory(recording: Recording, cache_bytes: int) -> Column:
-    """By I/O whether all of it is in a cache of so many bytes, of what was used last, that is never dropped.
+    """By I/O, whether all of it is in an LRU cache of this size that is never dropped.
 
-    The cache is empty when the recording begins. A write puts its place into the cache, and reaches the
-    volume in any case.
+    The cache starts empty. A write puts its pages into the cache, and reaches the volume in any case.
     """
     cache: OrderedDict[int, None] = OrderedDict()
     most = cache_bytes // PAGE_BYTES
@@ -93,7 +92,7 @@ def in_memory(recording: Recording, cache_bytes: int) -> Column:
 
 
 def with_memory(recording: Recording, thread: Thread, cache_bytes: int) -> Thread:
-    """The requests with such a cache: what is in it takes the volume no time."""
+    """The requests with such a cache: I/Os in it take no time on the volume."""
     requests = np.repeat(np.arange(recording.requests), np.diff(recording.first))
     places = (np.arange(len(requests)) + requests)[in_memory(recording, cache_bytes)]
     path_s = thread.path_s.copy()
@@ -109,23 +108,23 @@ def _pages(recording: Recording) -> list[range]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What requests would take on one volume, seconds."""
+    """Predicted times of requests on one volume, in seconds."""
 
     spec: VolumeSpec
-    whole: tuple[Estimate, ...]  # of all requests, in the order of PERCENTILES
-    tasks: Mapping[str, tuple[float, ...]]  # the same by task
-    waits: Mapping[str, float]  # by limit: I/Os' waits as a share of the time of all requests
-    used: Mapping[str, float]  # by limit: what I/Os take, as a share of what its rate gives
-    busy: float  # the share of requests' time that is not there with an infinitely fast volume
-    falls_behind: bool = False  # more comes than it serves, so latencies grow for as long as that lasts
+    whole: tuple[Estimate, ...]  # all requests, in the order of PERCENTILES
+    tasks: Mapping[str, tuple[float, ...]]  # likewise, by task
+    waits: Mapping[str, float]  # I/Os' waits as a share of all requests' time, by limit
+    used: Mapping[str, float]  # I/Os' demand as a share of the limit's rate, by limit
+    busy: float  # share of the requests' time that an infinitely fast volume would save
+    falls_behind: bool = False  # the load exceeds what it serves, so latencies keep growing
 
     def percentile(self, percentile: float) -> Estimate:
-        """One of PERCENTILES, of all requests."""
+        """One of PERCENTILES, over all requests."""
         return self.whole[PERCENTILES.index(int(percentile))]
 
     @property
     def binds(self) -> str:
-        """What holds requests back most: a limit, the volume's own latency, or nothing of the volume."""
+        """What limits requests most: a limit, the volume's own latency, or nothing of the volume."""
         name, share = max(self.waits.items(), key=lambda item: item[1], default=("", 0.0))
         if share >= _BINDING:
             return name
@@ -133,28 +132,28 @@ class Prediction:
 
     @property
     def credits_last_s(self) -> dict[str, float]:
-        """By bucket of burst credits how long a full one lasts if requests go on so; infinite: for good.
+        """How long full burst credits last at this pace, by bucket; infinite if for good.
 
-        At most so long where credits ran out meanwhile, as less was taken then.
+        An upper bound if credits ran out during the requests, as less was spent then.
         """
         model, last_s = model_for(replace(self.spec, time_scale=1.0)), {}
         for limit in (*model.limits, *model.instance_limits):
             if limit.of_credits:
-                lost = (self.used.get(limit.name, 0.0) - 1.0) * limit.rate  # tokens a second
+                lost = (self.used.get(limit.name, 0.0) - 1.0) * limit.rate  # tokens per second
                 last_s[limit.name] = limit.capacity / lost if lost > 0 else math.inf
         return last_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slope:
-    """What a request takes longer for each time that reads take as long as usual, on average of the tasks."""
+    """How much longer a request takes per usual read time that reads are slower, averaged over tasks."""
 
     measured: Estimate  # seconds
     predicted_s: float
 
     @property
     def agrees(self) -> bool:
-        """Whether the prediction is within the interval, or little beyond its ends."""
+        """Whether the prediction is within the interval, or only slightly outside."""
         assert self.measured.low is not None
         assert self.measured.high is not None
         allowed_s = MAX_SLOPE_ERROR * abs(self.predicted_s)
@@ -170,12 +169,12 @@ class Slope:
 
 
 class Predictor:
-    """Predicts recorded requests on any volume; ``errors`` are the self-check's, by percentile."""
+    """Predicts recorded requests on any volume; ``errors`` are those of the self-check, by percentile."""
 
     def __init__(self, recording: Recording, thread: Thread) -> None:
-        """Predicts the recorded volume first, see ``require_right``.
+        """Predicts the recorded volume first; see ``require_right``.
 
-        Raises MeasurementError for so few requests that nobody knows how much they vary.
+        Raises MeasurementError for too few requests to know their variation.
         """
         if recording.requests < _PARTS:
             raise MeasurementError(
@@ -194,7 +193,7 @@ class Predictor:
         self._fastest_s = float(replay(thread, _fastest(recording.spec)).latency_s.sum())
         self._part = np.unique(recording.round, return_inverse=True)[1]
         if np.ptp(self._part) + 1 < _MIN_ROUNDS:
-            # an eighth of each task's requests, by chance: tasks differ, and may take turns
+            # random eighths of each task's requests, since tasks differ and may take turns
             by_task = np.lexsort((np.random.default_rng(1).permutation(recording.requests), recording.task))
             self._part = np.empty(recording.requests, np.int64)
             self._part[by_task] = np.arange(recording.requests) % _PARTS
@@ -203,14 +202,14 @@ class Predictor:
         self.check = self._prediction(recording.spec, runs)
         self.errors = {50: self._error_of_tasks(), 90: self._error(90), 99: self._error(99)}
         self.errors_by_task = self._errors_by_task(runs)
-        # with intervals that these widen, as those of settings
+        # again, with intervals widened by these errors, as for settings
         self.check = self._prediction(recording.spec, runs)
         self.slope = self._slope()
 
     def under(self, load: Load) -> "Predictor":
-        """Predicts requests that come so from now on; the self-check stays that of one after the other.
+        """From now on, predict requests under this load; the self-check stays that of requests one at a time.
 
-        Raises PlanError where they compute more than the cores can.
+        Raises PlanError if they need more computing than the cores can do.
         """
         self.load = load
         if self.computing >= 1:
@@ -224,7 +223,7 @@ class Predictor:
         return self
 
     def require_right(self) -> None:
-        """Raise MeasurementError when the recorded volume itself is not predicted well."""
+        """Raise MeasurementError if the recorded volume itself is predicted badly."""
         for percentile, most in MAX_ERROR.items():
             error = self.errors[percentile]
             if abs(error) > most:
@@ -247,7 +246,7 @@ class Predictor:
 
     @property
     def _doubt(self) -> str:
-        """What to ask of a recording whose I/Os were counted, or of one of a volume of one's own."""
+        """What to question: the machine's load, or, for a query log, whether trace and log fit."""
         if not self._of.logged:
             return "All I/Os of its requests are there: was the machine busy? Record again on a quiet one"
         return (
@@ -257,17 +256,16 @@ class Predictor:
 
     @property
     def footprint_bytes(self) -> int | None:
-        """Of what requests read; None where caches were not dropped, so that not all of it was recorded."""
+        """Bytes that requests read; None if caches were not dropped, as not all of it was recorded then."""
         return footprint_bytes(self._of) if self._of.cold.all() else None
 
     def predict(
         self, spec: VolumeSpec, *, cache_bytes: int = 0, beside: Sequence[VolumeSpec] = ()
     ) -> Prediction:
-        """The requests on the volume of ``spec``, and with a page cache that is never dropped.
+        """Predict the requests on the volume of ``spec``, also with a page cache that is never dropped.
 
-        At the pace at which they were recorded, or under the load; or at the pace of a race in which volumes
-        take turns, with those of ``beside``: then credits come back meanwhile. Raises PlanError when a type
-        does not allow its spec.
+        At the recorded pace, or under the load; with ``beside``, at the pace of a race in which those volumes
+        take turns, so that credits come back meanwhile. Raises PlanError if a type does not allow its spec.
         """
         thread = with_memory(self._of, self._thread, cache_bytes) if cache_bytes else self._thread
         thread = by_turns(self._of, thread, beside) if beside else thread
@@ -275,7 +273,7 @@ class Predictor:
 
     @property
     def computing(self) -> float:
-        """How busy the cores are under the load, as a share; 0 without one."""
+        """Share of the cores' time that the load computes; 0 without a load."""
         if self.load is None:
             return 0.0
         return self.load.per_s * float(self._thread.compute_s.sum()) / self.requests / self.load.cores
@@ -307,13 +305,13 @@ class Predictor:
         )
 
     def _estimates(self, latency_s: Column) -> tuple[Estimate, ...]:
-        """Where the percentiles of a race of as many requests will lie, by how they vary from round to round.
+        """Percentiles that a race of as many requests would measure, from the variation between rounds.
 
-        Those of the recording vary as those of the race do, hence the 2. What the self-check is off by is no
-        chance, so it is added whole. The p99 of a part of a few requests is its slowest, which varies too
-        little: it varies at least as by its neighbours among all requests. Under a load requests wait for
-        one another, so how runs differ, by when requests come, is added. Of few the upper end is the
-        slowest of all, if that is more, and of fewer none.
+        The recording varies as the race does: hence the factor 2. The self-check's error is no chance, so it
+        is added in full. In a part of few requests the p99 is the slowest one, which varies too little: it
+        gets at least the variation of its neighbours among all requests. Under a load requests wait for one
+        another, so the variation between runs with other arrival times is added. With few requests the upper
+        end is at least the slowest request; with even fewer there is none.
         """
         slowest_s = float(latency_s.max(axis=1).mean())
         parts = np.unique(self._part)
@@ -340,9 +338,9 @@ class Predictor:
         return tuple(estimates)
 
     def _errors_by_task(self, runs: Sequence[Replayed]) -> dict[str, tuple[float, float]]:
-        """What the middle of a task's requests is off by, and how much of that may be the luck of their I/Os.
+        """Median error of each task's requests, and how much of it may be chance of their I/Os.
 
-        Each request is compared with itself: the p50 of few requests that differ may be far off by chance.
+        Each request is compared with itself: the p50 of few, different requests may be far off by chance.
         """
         middle_s = np.median([run.latency_s for run in runs], axis=0)
         again, recorded = np.log(np.maximum([middle_s, self._of.latency_s], _MIN_S))
@@ -362,9 +360,9 @@ class Predictor:
         return self.check.percentile(percentile).value / measured - 1
 
     def _slope(self) -> Slope | None:
-        """By least squares over the rounds; None for a recording that was not perturbed.
+        """Least squares over the rounds; None if the recording was not perturbed.
 
-        What of the measured medians is not predicted is fitted, so that a curve is taken for no error.
+        Fits the difference between measured medians and predicted ones, so that a curve is no error.
         """
         rounds = [one for one in self._of.perturbed if one.medians_s.keys() == self.check.tasks.keys()]
         times = np.array([one.times for one in rounds])
@@ -387,7 +385,7 @@ class Predictor:
         return Slope(measured=measured, predicted_s=slope_s)
 
     def _error_of_tasks(self) -> float:
-        """Of the middle of the tasks' medians: the mix's own median may fall between two tasks."""
+        """Mean error of the tasks' medians (geometric): the mix's own median may fall between two tasks."""
         medians_s = self._of.medians_s()
         pairs_s = [(self.check.tasks[task][0], medians_s[task]) for task in self.check.tasks]
         again, recorded = np.log(np.maximum(pairs_s, _MIN_S)).T
@@ -395,17 +393,17 @@ class Predictor:
 
 
 def by_turns(recording: Recording, thread: Thread, beside: Sequence[VolumeSpec]) -> Thread:
-    """The requests at the pace of a race in which those on other volumes take turns with them."""
+    """The requests at the pace of a race in which requests to the other volumes come in between."""
     others_s = [replay(thread, model_for(spec), credits=spec.credits).latency_s for spec in beside]
     return thread._replace(rest_s=recording.pause_s * (1 + len(beside)) + sum(others_s))
 
 
 def _fastest(spec: VolumeSpec) -> Model:
-    """A volume that takes no time."""
+    """A volume without limits or latency."""
     return replace(model_for(spec), limits=(), instance_limits=(), read=_NO_TIME, write=_NO_TIME, stripes=1)
 
 
 def _runs(thread: Thread, spec: VolumeSpec, load: Load | None = None) -> list[Replayed]:
-    """The requests on a volume, once with each luck."""
+    """The requests on a volume, once per seed."""
     model = model_for(spec)
     return [replay(thread, model, credits=spec.credits, seed=seed, load=load) for seed in _SEEDS]

@@ -1,4 +1,4 @@
-"""The race that proves an Advice: its plan, and what it measured beside what was predicted."""
+"""The race that tests an Advice: its plan, and its results beside the predictions."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from esrally_ebs.report.model import Table, word
 from esrally_ebs.store.session import Session
 from esrally_ebs.volumes.virtual.replay import Column
 
-# Fields of a volume that a race of it has to have, too.
+# Fields of a volume that its race must also have.
 _AS_TODAY = (
     *("date", "encrypted", "stripes", "chunk_bytes", "striped_by", "mode", "one_zone"),
     *("read_latency", "time_scale"),
@@ -26,9 +26,9 @@ _AS_TODAY = (
 
 
 def raced_settings(advice: Advice) -> list[VolumeSpec]:
-    """Today's volume, and what is advised or in doubt as far as it is another setting.
+    """Today's volume, and the advised or doubtful settings that differ from it.
 
-    Each on an instance of its own, where it has one: what one takes of its burst is not the others'.
+    Each gets an instance of its own, if any, so that one does not use up another's burst.
     """
     today = advice.recorded
     others = [option.spec for option in (advice.doubtful, advice.best) if option is not None]
@@ -43,7 +43,7 @@ def raced_settings(advice: Advice) -> list[VolumeSpec]:
 
 
 def plan_text(advice: Advice, session: Session) -> str:
-    """A plan, as TOML, that races the recommendation, or the two in doubt, against today's volume."""
+    """A plan (TOML) that races the recommendation, or the two doubtful settings, against today's volume."""
     plan, arms = session.plan, raced_settings(advice)
     tables: list[tuple[str, dict[str, object]]] = [("", {"name": "prove-advice", "accept": plan.accept})]
     tables += [("[[arm]]", _arm(spec)) for spec in arms]
@@ -56,7 +56,7 @@ def plan_text(advice: Advice, session: Session) -> str:
         tables.append(("[race]", {name: getattr(plan.race, name) for name in names}))
     cost = plan.cost
     prices = str(cost.prices) if cost.prices else None
-    # a price list of one's own may have regions that no plan can name
+    # the user's price list may have regions that plans cannot name
     region = advice.region if re.match(REGION, advice.region) else cost.region
     tables.append(
         ("[cost]", {"region": region, "prices": prices, "read": cost.read, "written": cost.written})
@@ -73,7 +73,7 @@ def plan_text(advice: Advice, session: Session) -> str:
 
 
 def _arm(spec: VolumeSpec) -> dict[str, object]:
-    """The keys of ``[[arm]]``: those that make it this volume, and what of others is unusual."""
+    """Keys of ``[[arm]]``: those that define the volume, and others with unusual values."""
     arm = {"name": spec.name, "type": spec.type, "size": spec.size_bytes, "credits": spec.credits}
     bought = {"iops": spec.iops, "throughput": spec.throughput_bytes_per_s, "instance": spec.instance}
     usual = VolumeSpec(name=spec.name, type=spec.type)
@@ -90,7 +90,7 @@ def _toml(value: object) -> str:
 
 
 def kept_in_race(advice: Advice, proof: Session) -> VolumeSpec | None:
-    """The cheapest of the raced settings that kept the bound in the race; None: none did."""
+    """The cheapest raced setting that kept the bound in the race; None if none did."""
     options = filter(None, (advice.today, advice.doubtful, advice.best))
     usd = {setting_text(option.spec): option.usd for option in options}
     most_s = advice.bound.seconds
@@ -107,7 +107,7 @@ def proof_verdict(advice: Advice, proof: Session) -> str:
 
 
 def proof_table(advice: Advice, proof: Session, predictor: Predictor) -> Table:
-    """Predicted and measured side by side, and by what the change against today's volume is off."""
+    """Predictions beside measurements, and the error of the predicted change from today's volume."""
     rows, first = [], np.zeros(0)
     raced = raced_settings(advice)
     for spec in raced:

@@ -1,4 +1,4 @@
-"""A session's trace and samples: the requests of one arm, each with its I/Os."""
+"""Matches a session's trace with its samples: one arm's requests, each with its I/Os."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -15,36 +15,36 @@ from esrally_ebs.model import Phase, VolumeSpec
 from esrally_ebs.store.session import Session
 from esrally_ebs.volumes.virtual.replay import Column
 
-# In recordings at most 1 % of requests have a read in flight as they begin or end, and 90 % of reads are of
-# requests; with clocks that are 5 ms apart a quarter of them have.
+# In sound recordings at most 1 % of requests have a read in flight at their beginning or end, and 90 % of
+# reads fall into requests; with clocks 5 ms apart, a quarter of requests have one.
 MAX_CROSSING, MIN_WITHIN = 0.05, 0.5
-# The same right outside of requests of a query log, on a node that may do something else, too.
+# Likewise just outside requests of a query log, on a node that may do other things.
 MAX_AROUND = 0.1
-# Where at least so many requests one after the other have no I/O, nearly all before and after them must not.
+# A run of at least this many requests without I/O, between requests nearly all of which have some, is a hole.
 MIN_HOLE, MOST_HAVE = 8, 0.9
-# By the right clock of a log as many reads are of its requests as by one that is a little off, but for some.
+# With the right clock as many reads fall into a log's requests as with a slightly shifted one, within this.
 _MIN_FIT, _MAX_WORSE, _MAX_WORSE_READS = 0.95, 0.05, 8
 _MAX_SHIFT_MS, _MAX_SHIFTED_READS = 20, 100_000
-# While requests of a log are served reads come so many times as often, unless that is most of the time.
+# Reads must be this many times as frequent during a log's requests, unless requests fill most of the time.
 MIN_DENSER, MOSTLY = 3, 0.7
-# What a volume that is none of ours takes more or less than its type, as a share; else it is of another type.
+# Reads of a foreign volume may differ from its type's by this share; beyond, it is of another type.
 MAX_OFF = 0.5
-_QUARTILE = -0.6745  # the lower one of a normal distribution
-MAX_HALVES = 0.01  # of another tool's I/Os: those that were in flight as it began or ended
-MAX_UNCOUNTED = 0.05  # of the reads that the volume counted during observed requests
+_QUARTILE = -0.6745  # lower quartile of a normal distribution, in sigma
+MAX_HALVES = 0.01  # of a foreign trace's I/Os: in flight at its beginning or end
+MAX_UNCOUNTED = 0.05  # difference from the reads that the volume counted during observed requests
 _READS = "emulator.reads"
 IOS = ("at_s", "done_s", "offset", "bytes", "path_s")
 _WAITS = ("thread", "waiter", "slept_s", "woken_s")
-# Of reads: those that a thread slept for, or that came from one that slept for others. Of fewer the wrong
-# threads were watched.
+# Share of reads that a thread slept for, or that came from one that slept for other reads. With fewer, the
+# wrong threads were watched.
 _MIN_WATCHED = 0.5
-_TICK_S = 1e-6  # more than seconds since the epoch are rounded by
+_TICK_S = 1e-6  # above the rounding of seconds since the epoch
 _OF_LOG = ", has the log both query and fetch, and does nobody else read there"
-LOG_S = 1e-3  # a query log's time and duration are cut to it
+LOG_S = 1e-3  # resolution of a query log's times and durations
 
 
 class PerturbedRound(NamedTuple):
-    """What requests took in a round in which reads were slower by a factor."""
+    """Median times in a round in which reads were slower by a factor."""
 
     times: float
     medians_s: dict[str, float]  # by task
@@ -52,10 +52,10 @@ class PerturbedRound(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Requests of one arm in the order of time, and their I/Os, as columns."""
+    """Requests of one arm in order of time, and their I/Os, as columns."""
 
     spec: VolumeSpec
-    task: Column  # by request
+    task: Column  # per request
     round: Column
     began_s: Column  # since the epoch
     latency_s: Column  # of the service
@@ -71,7 +71,7 @@ class Recording:
 
     @property
     def waits_seen(self) -> bool:
-        """Whether it was recorded which I/Os threads slept for."""
+        """Whether it is known which I/Os threads slept for."""
         return "waiter" in self.ios
 
     @property
@@ -79,13 +79,13 @@ class Recording:
         return len(self.began_s)
 
     def medians_s(self, chosen: Column | slice = slice(None)) -> dict[str, float]:
-        """By task the median latency of the chosen requests."""
+        """Median latency of the chosen requests, by task."""
         task, latency_s = self.task[chosen], self.latency_s[chosen]
         return {str(name): float(np.median(latency_s[task == name])) for name in dict.fromkeys(task)}
 
     @property
     def quickening(self) -> float:
-        """By what share the second half of the tasks' requests took less than the first, in the middle."""
+        """How much less the second half of the tasks' requests took, as a share (median)."""
         halves = np.zeros(self.requests, bool)
         for task in dict.fromkeys(self.task):
             own = np.flatnonzero(self.task == task)
@@ -95,7 +95,7 @@ class Recording:
         return 1.0 - float(np.median(ratios)) if ratios else 0.0
 
     def part(self, chosen: Column) -> "Recording":
-        """The chosen requests alone, by a column of true and false."""
+        """Only the chosen requests, by a boolean column."""
         ios = np.repeat(chosen, np.diff(self.first))
         return replace(
             self,
@@ -109,10 +109,10 @@ class Recording:
 
 
 def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
-    """The measured requests of an arm, and those of the I/Os in ``trace`` that came while one was served.
+    """An arm's measured requests, with the I/Os of ``trace`` that were issued during each.
 
-    Requests from before the oldest I/O that is left are left out. Raises MeasurementError, saying why, when
-    requests cannot be told apart, and when the I/Os are not all there or not those of these requests.
+    Requests before the oldest remaining I/O are left out. Raises MeasurementError, with the reason, if
+    requests overlap, or if I/Os are missing or do not belong to these requests.
     """
     spec = next((as_sold(volume.spec) for volume in session.arms if volume.spec.name == arm), None)
     ios = trace.filter(pc.equal(trace["arm"], arm)).sort_by("at_s")
@@ -161,7 +161,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
 
 
 def _as_one_volume(ios: pa.Table, chunk_bytes: int) -> pa.Table:
-    """With places in the whole where several devices were recorded, each of which begins at 0."""
+    """Offsets in the striped whole, if several devices were recorded; each device's begin at 0."""
     devices = ios["device"].cast(pa.string())
     names = sorted(devices.unique().to_pylist())
     if len(names) < 2:
@@ -174,7 +174,7 @@ def _as_one_volume(ios: pa.Table, chunk_bytes: int) -> pa.Table:
 
 
 def _pauses(session: Session, began_s: Column, latency_s: Column) -> Column:
-    """Before each request: the time since the one before, without others' requests, by turn."""
+    """Time from the previous request of the arm to each request, without others' requests, per turn."""
     samples = session.samples.sort_by("started_s")
     starts_s = samples["started_s"].to_numpy()
     served_s = np.append(0.0, np.cumsum(samples["service_time_s"].to_numpy()))
@@ -187,16 +187,16 @@ def _pauses(session: Session, began_s: Column, latency_s: Column) -> Column:
 
 
 def _columns(ios: pa.Table, *, waits: bool) -> dict[str, Column]:
-    """Of ``IOS``, ``write`` and ``ahead`` (1, 0, or -1 for not known).
+    """Columns ``IOS``, ``write`` and ``ahead`` (1, 0, or -1 if unknown).
 
-    With ``waits``, where the threads that read were watched, also of ``_WAITS``, NaN for an I/O that none
+    With ``waits``, and if the reading threads were watched, also ``_WAITS``; NaN for I/Os that no thread
     slept for.
     """
     columns: dict[str, Column] = {name: ios[name].to_numpy() for name in IOS}
     columns["write"] = pc.equal(ios["op"], "write").to_numpy().astype(np.int64)
     columns["ahead"] = pc.fill_null(pc.cast(ios["ahead"], pa.int64()), -1).to_numpy()
     waiters = ios["waiter"].drop_null().unique()
-    # kernels mark all that the page cache reads as read ahead, what is waited for, too
+    # kernels mark all reads of the page cache as readahead, also those that are waited for
     watched = pc.or_(pc.is_valid(ios["waiter"]), pc.is_in(ios["thread"], waiters)).to_numpy()
     reads = columns["write"] == 0
     if waits and reads.any() and watched[reads].mean() >= _MIN_WATCHED:
@@ -205,7 +205,7 @@ def _columns(ios: pa.Table, *, waits: bool) -> dict[str, Column]:
 
 
 def _unperturbed(whole: Recording, session: Session) -> Recording:
-    """The rounds in which reads took as long as usual; of the others what their requests took."""
+    """The rounds at the usual read latency, with the medians of all rounds."""
     times = {number: session.plan.read_latency_of(int(number)) for number in np.unique(whole.round)}
     if set(times.values()) == {1.0}:
         return whole
@@ -220,7 +220,7 @@ def _unperturbed(whole: Recording, session: Session) -> Recording:
 
 
 def requests_of(session: Session, arm: str) -> pa.Table:
-    """The samples of the arm's measured requests: those of rounds, not the bulks of an index before them."""
+    """Samples of an arm's measured requests in rounds; without bulks of indexing before them."""
     samples = session.samples
     return samples.filter(pc.and_(pc.equal(samples["arm"], arm), is_of_rounds(samples)))
 
@@ -238,17 +238,17 @@ def measured_during_s(session: Session) -> list[float]:
 
 
 def _measured(session: Session, arm: str, *, since_s: float) -> pa.Table:
-    """Those of them that were served and began later, in the order of time."""
+    """Those of ``requests_of`` that succeeded and began after ``since_s``, in order of time."""
     requests = requests_of(session, arm)
     began_later = pc.greater(requests["started_s"], since_s)
     return requests.filter(pc.and_(requests["success"], began_later)).sort_by("started_s")
 
 
 def _with_their_ios(began_s: Column, latency_s: Column, ios: pa.Table) -> tuple[Column, Column]:
-    """Requests of a query log, which knows milliseconds: begun with the first of their I/Os at the latest.
+    """Requests of a query log, in milliseconds, extended to begin with their first I/O at the latest.
 
-    The duration was cut to a millisecond: half of one is added. What comes, or is done, within a millisecond
-    of that is of the request; no request reaches into another.
+    Durations were truncated to a millisecond: half of one is added. An I/O that is issued or done within a
+    millisecond of a request belongs to it; requests never overlap.
     """
     at_s, done_s = ios["at_s"].to_numpy(), np.append(-np.inf, np.sort(ios["done_s"].to_numpy()))
     ended_s = began_s + latency_s + LOG_S / 2
@@ -256,7 +256,7 @@ def _with_their_ios(began_s: Column, latency_s: Column, ios: pa.Table) -> tuple[
     last = done_s[np.searchsorted(done_s, ended_s + LOG_S) - 1]
     first = np.where(first >= began_s - LOG_S, np.minimum(first, began_s), began_s)
     last = np.where(last >= began_s, np.maximum(last, ended_s), ended_s)
-    # of two that are as close as the log is exact, nobody knows whose an I/O in between is
+    # if two are closer than the log's resolution, I/Os between cannot be attributed
     close = (first[1:] < last[:-1]) & (began_s[1:] > ended_s[:-1] - 2 * LOG_S)
     middle = (ended_s[:-1] + began_s[1:]) / 2
     first[1:] = np.where(close, middle, first[1:])
@@ -265,7 +265,7 @@ def _with_their_ios(began_s: Column, latency_s: Column, ios: pa.Table) -> tuple[
 
 
 def _edges(session: Session, rows: pa.Table) -> tuple[Column, Column]:
-    """When requests begin and end; of a query log times close to that at which surely none was served."""
+    """Begins and ends of requests; for a query log, nearby times at which surely none was served."""
     began_s = rows["started_s"].to_numpy()
     ended_s = began_s + rows["service_time_s"].to_numpy()
     if session.kind != "trace":
@@ -276,9 +276,9 @@ def _edges(session: Session, rows: pa.Table) -> tuple[Column, Column]:
 
 
 def _slower_than_model(session: Session, spec: VolumeSpec, ios: pa.Table) -> float:
-    """What reads take longer on this volume than on its model (s), by their lower quartile: it has no waits.
+    """How much longer reads take here than by the model (s), by the lower quartile, which has no waits.
 
-    Raises MeasurementError when that is so much that it is another volume.
+    Raises MeasurementError if it is so much that this must be another volume.
     """
     service = model_for(spec).read
     reads = ios.filter(pc.equal(ios["op"], "read"))
@@ -297,7 +297,7 @@ def _slower_than_model(session: Session, spec: VolumeSpec, ios: pa.Table) -> flo
 
 
 def doubt_of_credits(spec: VolumeSpec) -> str:
-    """What to ask of a volume that bursts, too: nobody says what credits a volume of one's own had."""
+    """Question about burst credits, if the volume bursts: a foreign volume's credits are unknown."""
     if not model_for(spec).bursts:
         return ""
     return f", and had it {spec.credits:.0%} of its burst credits at first (of a 'trace' --credits says it)"
@@ -325,9 +325,9 @@ def _require_one_by_one(session: Session, arm: str, began_s: Column, latency_s: 
 
 
 def _require_whole(session: Session, arm: str, ios: pa.Table) -> tuple[int, int]:
-    """I/Os that the volume had no room for, and those of which a half is missing.
+    """Number of I/Os that the volume had no room to keep, and of those that lack their issue or completion.
 
-    Raises MeasurementError when others are missing, or many halves.
+    Raises MeasurementError if others are missing, or too many of the latter.
     """
     halves = ios["done_s"].null_count
     if halves > MAX_HALVES * ios.num_rows:
@@ -353,7 +353,7 @@ def _require_whole(session: Session, arm: str, ios: pa.Table) -> tuple[int, int]
 
 
 def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s: float) -> float | None:
-    """Reads during observed requests, as many in the trace as the volume counted; None if it did not."""
+    """Reads that the volume counted during observed requests (None: it did not); the trace must have them."""
     windows = [
         window
         for window in read_windows(session.events)[0]
@@ -387,9 +387,9 @@ def _require_same_clock(
     within: Column,
     served: float,
 ) -> None:
-    """No read is in flight before a request begins or when it has ended, and most reads are of requests.
+    """Reads must not be in flight when a request begins or has ended, and most must fall into requests.
 
-    Of a query log's more than would be by chance: ``served`` is the share of time in which requests are.
+    For a query log, more than by chance: ``served`` is the share of time with a request.
     """
     are_reads = pc.equal(ios["op"], "read")
     reads, within = ios.filter(are_reads), within[are_reads.to_numpy()]
@@ -408,7 +408,7 @@ def _require_same_clock(
 
 
 def _fit_shifted(at_s: Column, edges_s: tuple[Column, Column]) -> bool:
-    """Whether nearly all reads come between these edges by a clock that is a little off, and fewer now."""
+    """Whether nearly all reads fall between these edges with a slightly shifted clock, and fewer without."""
     during = at_s[(at_s >= edges_s[0][0] - 1.0) & (at_s <= edges_s[1][-1] + 1.0)]
     during = during[:: 1 + len(during) // _MAX_SHIFTED_READS]
     counts = []
@@ -416,15 +416,15 @@ def _fit_shifted(at_s: Column, edges_s: tuple[Column, Column]) -> bool:
         before, until = (np.searchsorted(during, side_s - shift_s) for side_s in edges_s)
         counts.append(int(np.sum(until - before)))
     most = max(counts)
-    worse = most - counts[_MAX_SHIFT_MS]  # by the clock as it is
+    worse = most - counts[_MAX_SHIFT_MS]  # with the clock unshifted
     return most >= _MIN_FIT * len(during) and worse > max(_MAX_WORSE * most, _MAX_WORSE_READS)
 
 
 def _crossing(reads: pa.Table, edges_s: tuple[Column, Column], *, closely: bool) -> float:
-    """The share of these times at the beginning, or the end, of requests at which a read is in flight.
+    """Share of the begins or ends of requests at which a read is in flight; the larger one.
 
-    At the end no read that continues another of the request: it was read ahead, and may never be needed. Nor
-    at the beginning where the next request may follow ``closely``.
+    At ends, ignores reads that continue another of the request: they were read ahead, and may never be
+    needed. At begins, too, if the next request may follow ``closely``.
     """
     request = np.searchsorted(edges_s[0], reads["at_s"].to_numpy(), "right")
     asked = reads.filter(pa.array(~_continuing(reads, request)))
@@ -438,9 +438,9 @@ def _crossing(reads: pa.Table, edges_s: tuple[Column, Column], *, closely: bool)
 
 
 def _require_no_hole(session: Session, arm: str, ios: Column) -> None:
-    """No stretch of requests without I/O among those that have some; ``ios``: how many each has.
+    """Require no run of requests without I/O among requests with some; ``ios`` counts each request's.
 
-    Another tool's trace may lack a stretch and not say so.
+    Another tool's trace may lack a stretch without saying so.
     """
     changes = np.flatnonzero(np.diff(np.concatenate(([0], ios == 0, [0]))))
     for begin, end in zip(changes[::2], changes[1::2], strict=True):
@@ -454,7 +454,7 @@ def _require_no_hole(session: Session, arm: str, ios: Column) -> None:
 
 
 def _continuing(reads: pa.Table, request: Column) -> Column:
-    """Which of them begin where an earlier one of the same request ends."""
+    """Mask of reads that begin where an earlier one of the same request ends."""
     begin = reads["offset"].to_numpy()
     end = begin + reads["bytes"].to_numpy()
     ends: set[tuple[int, int]] = set()

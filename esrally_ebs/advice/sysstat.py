@@ -1,6 +1,6 @@
-"""What sysstat says of devices: the reports of ``iostat``, ``sar -d`` and ``sadf``, in all their forms.
+"""Parses sysstat's reports of devices: ``iostat``, ``sar -d`` and ``sadf``, in all their forms.
 
-Languages, clocks, units and titles differ by release and setting; here each report becomes a row.
+Languages, clocks, units and titles vary by release and setting; each report becomes a row here.
 """
 
 import re
@@ -12,15 +12,15 @@ from typing import Any
 from esrally_ebs.errors import FormatError
 
 _DAY_S, _HOUR_S = 86400, 3600
-_JUMPS_S = (_HOUR_S, _DAY_S // 2)  # of clocks that are put on or back, or do not say which half of the day
-_JITTER_S = 2  # of sar's reports, by the seconds that it prints
-# Bytes of what a column counts. Older releases of sysstat (Amazon Linux 2) count sectors.
+_JUMPS_S = (_HOUR_S, _DAY_S // 2)  # of clocks set forward or back, or without AM and PM
+_JITTER_S = 2  # sar's reports vary by this much, as its times are whole seconds
+# Bytes per unit of a column. Older sysstat (Amazon Linux 2) counts sectors.
 _READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
 _READ |= {"kB_read/s": 1024, "MB_read/s": 1024**2, "Blk_read/s": 512}  # without -x
 _WRITTEN = {"wkB/s": 1024, "wMB/s": 1024**2, "wsec/s": 512, "wr_sec/s": 512}
 _WRITTEN |= {"kB_wrtn/s": 1024, "MB_wrtn/s": 1024**2, "Blk_wrtn/s": 512}
 _WRITTEN |= {"kB_w+d/s": 1024, "MB_w+d/s": 1024**2, "Blk_w+d/s": 512}  # -s
-_READ |= {"kB/s": 1024, "MB/s": 1024**2, "sec/s": 512}  # -xs, of reads and writes
+_READ |= {"kB/s": 1024, "MB/s": 1024**2, "sec/s": 512}  # -xs: reads and writes together
 _WRITTEN |= {"rqm/s": 0}
 _COUNTED = {"r/s", "w/s", "tps", *_READ, *_WRITTEN}
 _HUMAN = {"%": 1, "k": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes, whatever the title says
@@ -31,40 +31,40 @@ _RUN = "Linux "  # how the first line of a run of iostat or sar begins
 _HEAD = re.compile(rf"^{_RUN}|\b{_RUN}\S+ \(")  # that line, also behind what something else put before it
 _DEVICE = ("Device", "Device:", "DEV")
 _NUMBERS_BELOW = re.compile(r"^(\S+)\n {13}", re.MULTILINE)  # their device's name: -h before sysstat 12
-NOT_TEXT = re.compile(r"\0|\x1b\[[\d;]*m")  # where a machine went down, or S_COLORS=always
-_DOTTED_TIME = re.compile(  # Finnish, and no date before another time, which Ukrainian has
+NOT_TEXT = re.compile(r"\0|\x1b\[[\d;]*m")  # after a crash of the machine; S_COLORS=always
+_DOTTED_TIME = re.compile(  # Finnish; but not a date before another time, as in Ukrainian
     r"^(?!.*:\d\d:)((?:[\d.]+ )?\d\d?)\.(\d\d)\.(\d\d)(?=\s|$)", re.MULTILINE
 )
 _DASHED_TIME = re.compile(r"(?<= )(\d\d)-(\d\d)-")  # of sadf of sysstat 9 (RHEL 6)
 _SINCE_EPOCH = re.compile(r"^\d{9,11}$", re.MULTILINE)  # -U of sysstat 12.7.8
-_TIME = re.compile(  # of a day, as languages write it
+_TIME = re.compile(  # a time of day, as languages write it
     r"(?<!\d)(?P<hour>\d\d?)[:時时시]\s?(?P<minute>\d\d)[:分분]\s?(?P<second>\d\d)[秒초]?"
     r"(\s?(?P<half>[AP])\.?\s?M\b\.?)?([+-]\d{4})?"
-    # and a zone: of iostat the last word, of sar before its titles, or before a device and a number
+    # an optional zone: iostat has it last, sar before its titles or before a device and a number
     r"(?-i:\s+(?!(?:COM|[AP]M)\b)(?:[A-Z]{2,5}|[+-]\d{2,4})"
     r"(?=\s*$|\s+(?:DEV|COM)\b|\s+\S*[a-z]\S*\s+[\d.,]+\s))?",
     re.IGNORECASE,
 )
-# Device, when its report begins, for how many seconds, and its columns.
+# device, begin and seconds of its report, and its columns
 Row = tuple[str, float, float, dict[str, float]]
 
 
 def rows_of(text: str, source: str) -> list[Row]:
-    """The reports of a log by time; none where it has no report of a device between two times of day.
+    """A log's device reports in order of time; empty without a report between two times of day.
 
-    Raises FormatError, naming ``source``, where times run backwards, and ValueError for what is no number.
+    Raises FormatError, naming ``source``, if times run backwards, and ValueError for an invalid number.
     """
     return sorted(_rows_of_sadf(text), key=itemgetter(1)) or _whole(_device_rows(text, source))
 
 
 def text_of(document: Mapping[str, Any]) -> str:
-    """The text of what ``iostat -o JSON`` or ``sadf -j`` says, whose titles may lack their ``/s``."""
+    """Text form of JSON by ``iostat -o JSON`` or ``sadf -j``; adds ``/s`` that its titles may lack."""
     lines = []
     for host in document["sysstat"]["hosts"]:
         lines.append(_RUN)
         for report in host["statistics"]:
             time = report.get("timestamp", "")
-            if not isinstance(time, str):  # of sadf
+            if not isinstance(time, str):  # sadf's
                 lines += _sadf_lines(report, time)
                 continue
             lines.append(time)
@@ -74,7 +74,7 @@ def text_of(document: Mapping[str, Any]) -> str:
 
 
 def _with_bytes(disk: Mapping[str, Any]) -> dict[str, Any]:
-    """With kB by the mean sizes of I/Os: kB and MB of iostat of sysstat 12.1.2 to 12.2.0 are sectors."""
+    """Adds kB by the mean sizes of I/Os, as iostat's own are sectors in sysstat 12.1.2 to 12.2.0."""
     kilobytes = {
         of_bytes: disk[count] * disk[size]
         for count, size, of_bytes in _BY_MEAN_SIZE
@@ -84,7 +84,7 @@ def _with_bytes(disk: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sadf_lines(report: Mapping[str, Any], time: Mapping[str, Any]) -> Iterator[str]:
-    """What ``sadf -d`` says instead of its JSON."""
+    """A JSON report as lines of ``sadf -d``."""
     for disk in report.get("disk", ()):
         yield ";".join((_SADF, "DEV", *_titles(disk)))
         yield ";".join(
@@ -93,12 +93,12 @@ def _sadf_lines(report: Mapping[str, Any], time: Mapping[str, Any]) -> Iterator[
 
 
 def _titles(disk: Mapping[str, Any]) -> list[str]:
-    """Of all but the device's name, which is the first."""
+    """Titles of all columns except the first, the device's name."""
     return [f"{title}/s" if title in _OLD_TITLES else title for title in list(disk)[1:]]
 
 
 def _rows_of_sadf(text: str) -> Iterator[Row]:
-    """As ``_device_rows``, of text of ``sadf -d``; each of its lines says for how long it is."""
+    """As ``_device_rows``, for ``sadf -d``, whose lines each have their duration."""
     titles: list[str] = []
     for line in text.splitlines() if _SADF in text else ():
         words = line.replace(",", ".").split(";")
@@ -111,17 +111,17 @@ def _rows_of_sadf(text: str) -> Iterator[Row]:
                 if time.isdecimal()
                 else datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
             )
-            for at in range(3, len(words) - len(titles) + 1, len(titles)):  # with -h several
+            for at in range(3, len(words) - len(titles) + 1, len(titles)):  # -h puts several on a line
                 values = _counts(titles[1:], words[at + 1 : at + len(titles)])
                 yield words[at], ended_s - seconds, seconds, values
 
 
 def _device_rows(text: str, source: str) -> Iterator[Row]:
-    """Of each line of a device."""
+    """A row for each line of a device."""
     titles: list[str] = []
     name_is_last, name_at = False, 0
     for words, has_time, began_s, seconds in _timed_lines(text, source):
-        if "DEV" in words and not has_time:  # sar's averages, in whatever language
+        if "DEV" in words and not has_time:  # sar's averages, in any language
             titles = []
             continue
         place = next((at for at, word in enumerate(words) if word in _DEVICE), None)
@@ -138,7 +138,7 @@ def _device_rows(text: str, source: str) -> Iterator[Row]:
 
 
 def _whole(rows: Iterable[Row]) -> list[Row]:
-    """One for each report of a device: ``--pretty`` has a table of reads and another of writes."""
+    """One row per report of a device: ``--pretty`` has separate tables for reads and writes."""
     whole: dict[tuple[str, float], Row] = {}
     for device, began_s, seconds, values in rows:
         *_, others = whole.get((device, began_s), (values,))
@@ -147,13 +147,13 @@ def _whole(rows: Iterable[Row]) -> list[Row]:
 
 
 def _counts(titles: Sequence[str], words: Sequence[str]) -> dict[str, float]:
-    """The columns that are needed: all of them took nine times as much memory as the log."""
+    """Only the needed columns: all of them took nine times as much memory as the log."""
     columns = zip(titles, words, strict=True)
     return {title: _number(title, word) for title, word in columns if title in _COUNTED}
 
 
 def _number(title: str, word: str) -> float:
-    """A number, which ``--human`` may have rounded: ``1.5M``; ValueError names the column of what is none."""
+    """A number, perhaps rounded by ``--human``: ``1.5M``. ValueError for others, with the column's name."""
     unit = 1.0 if word[-1:] not in _HUMAN else _HUMAN[word[-1]] / (_READ | _WRITTEN).get(title, 1)
     try:
         return float(word.rstrip("".join(_HUMAN))) * unit
@@ -162,11 +162,10 @@ def _number(title: str, word: str) -> float:
 
 
 def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, float, float]]:
-    """The words of each line, whether it has a time, when the report that it is of begins, and its seconds.
+    """For each line: its words, whether it has a time, and its report's begin and seconds.
 
-    The first report of iostat is of the time since the machine started, and only says when the next begins;
-    sar says that in its titles, of each of its tables. A log may have several runs, which nothing is known to
-    lie between.
+    iostat's first report covers the time since boot, so it only tells when the next one begins; for sar, the
+    titles of each table do. A log may have several runs, with unknown gaps between.
     """
     seconds, time_s, now_s, is_table = 0.0, -1.0, 0.0, False
     text = _DOTTED_TIME.sub(r"\1:\2:\3", _NUMBERS_BELOW.sub(r"\1 ", text))
@@ -176,7 +175,7 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
             time_s, seconds = -1.0, 0.0
         clock = _TIME.search(line)
         words = (line[clock.end() :] if clock else line).replace(",", ".").split()
-        if clock and words[:1] == ["COM"]:  # of sar -C, also amid a report's time
+        if clock and words[:1] == ["COM"]:  # a table of sar -C, possibly within a report
             continue
         if clock:
             before_s, time_s = time_s, _second_of_day(clock)
@@ -190,12 +189,12 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
 
 
 def _seconds_between(before_s: float, time_s: float, usual_s: float, source: str) -> float:
-    """From a second of a day to the next such; as long as the last time where a clock jumped."""
+    """Seconds between two times of day; the last interval again if the clock jumped."""
     seconds = (time_s - before_s) % _DAY_S
     longer_s = min((seconds - usual_s) % _DAY_S, (usual_s - seconds) % _DAY_S)
     if 0 < usual_s < _HOUR_S and any(abs(longer_s - jump_s) <= _JITTER_S for jump_s in _JUMPS_S):
         return usual_s
-    if time_s < before_s and seconds > _DAY_S / 2:  # no midnight between them
+    if time_s < before_s and seconds > _DAY_S / 2:  # no midnight in between
         raise FormatError(
             f"{source}: times run backwards, from {timedelta(seconds=before_s)} to "
             f"{timedelta(seconds=time_s)}; give one recording at a time, of a clock of 24 hours"
@@ -214,19 +213,19 @@ def _second_of_day(clock: re.Match[str]) -> float:
 def amounts_of(values: Mapping[str, float], seconds: float) -> list[float]:
     """Reads, bytes read, writes and bytes written of one report.
 
-    Raises ValueError where its columns do not say them.
+    Raises ValueError if its columns do not have them.
     """
     try:
         read, written = _bytes_of(values, _READ), _bytes_of(values, _WRITTEN)
         reads, writes = (values["r/s"], values["w/s"]) if "r/s" in values else (values["tps"], 0.0)
     except KeyError as error:
         raise ValueError("its columns do not say how many I/Os and bytes") from error
-    if "r/s" not in values:  # of I/Os that may be either the bytes are, too
+    if "r/s" not in values:  # if I/Os are not told apart, bytes are not either
         read, written = read + written, 0.0
     return [seconds * rate for rate in (reads, read, writes, written)]
 
 
 def _bytes_of(values: Mapping[str, float], sizes: Mapping[str, int]) -> float:
-    """Bytes a second by whichever of these columns there is; KeyError without one."""
+    """Bytes per second from whichever of these columns is there. Raises KeyError if none is."""
     title = next((title for title in sizes if title in values), "")
     return values[title] * sizes[title]

@@ -1,4 +1,4 @@
-"""An Advice as a report: the setting to take, what others cost and give, and what to do next."""
+"""An Advice as a report: the setting to take, cost and times of others, and the next step."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -26,14 +26,14 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes
 from esrally_ebs.volumes.virtual.replay import Load
 
-_WIDE = 10  # times that differ by more fit no linear axis
-_PARTS_IN_MEMORY = (0.25, 0.5, 1.0)  # of what requests read
+_WIDE = 10  # times that differ by a larger factor do not fit a linear axis
+_PARTS_IN_MEMORY = (0.25, 0.5, 1.0)  # parts of the bytes that requests read
 
 
 def build_advice(
     session: Session, advice: Advice, predictor: Predictor, *, proof: Session | None = None
 ) -> Report:
-    """The whole report; with ``proof``, the race of ``plan_text``, also what that measured."""
+    """The whole report; ``proof``, a session of ``plan_text``'s race, adds its measurements."""
     raced = advice.best or advice.doubtful
     tables = [_front(advice), *_limits(advice), *_bursting(advice, predictor)]
     if raced is not None:
@@ -74,7 +74,7 @@ def _verdict(advice: Advice, requests: int) -> str:
             f" known, as {requests} requests bound no {advice.bound.name}."
         )
     if advice.doubtful is not None:
-        verb = "race" if advice.load is None else "measure"  # a race asks one query after another
+        verb = "race" if advice.load is None else "measure"  # a race sends one query after another
         rival = f"; {verb} it and {setting_text(best.spec)}" if best else ""
         setting = setting_text(advice.doubtful.spec)
         is_dearer = setting != setting_text(today.spec) and today.usd <= advice.doubtful.usd
@@ -112,7 +112,7 @@ def _details(advice: Advice) -> list[str]:
 
 
 def _under(load: Load | None) -> list[str]:
-    """What is predicted, where that is not what was recorded."""
+    """Notes on the load, if predictions are not for the recorded pace."""
     if load is None:
         return []
     return [
@@ -123,7 +123,7 @@ def _under(load: Load | None) -> list[str]:
 
 
 def _busy(predictor: Predictor) -> list[str]:
-    """How busy the cores are with that, whatever the volume."""
+    """Notes on how busy that makes the cores, with any volume."""
     if predictor.load is None:
         return []
     return [f"What queries compute at that rate is {predictor.computing:.0%} of the cores."]
@@ -170,14 +170,14 @@ def _shows(option: Option) -> tuple[object, ...]:
 
 
 def _shown(advice: Advice) -> list[Option]:
-    """The front, today's and what is advised or in doubt, each once, cheapest first."""
+    """The front, today's and the advised or doubtful settings, each once, cheapest first."""
     wanted = (*advice.front, advice.today, advice.doubtful, advice.best)
     shown = {_shows(option): option for option in wanted if option is not None}
     return sorted(shown.values(), key=lambda option: (option.usd, option.value_s))
 
 
 def _item(advice: Advice, option: Option) -> str:
-    """What a row of an option is called: today's volume may be there as a setting without credits, too."""
+    """Name of an option's row: today's volume may also be listed as a setting without credits."""
     return setting_text(option.spec) + (" (today)" if _shows(option) == _shows(advice.today) else "")
 
 
@@ -236,7 +236,7 @@ def _limits(advice: Advice) -> Iterator[Table]:
 
 
 def _bursting(advice: Advice, predictor: Predictor) -> Iterator[Table]:
-    """What settings that burst do with the credits that they are advised without, and how long these last."""
+    """Settings that burst, with the credits that the advice ignores, and how long these last."""
     wanted = [option.spec for option in (*advice.options, advice.today)]
     bursting = {setting_text(spec): spec for spec in wanted if model_for(spec).bursts}
     rows = []
@@ -276,7 +276,7 @@ def _tasks(advice: Advice, option: Option) -> Table:
 
 
 def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
-    """Today's volume with page caches of parts of what requests read; none where that was not recorded."""
+    """Today's volume with page caches for parts of what requests read; none if that was not recorded."""
     whole = predictor.footprint_bytes
     if whole is None:
         return []
@@ -330,7 +330,7 @@ def _check(predictor: Predictor) -> Table:
 
 
 def _plot(advice: Advice) -> Plot:
-    """Without settings that are far dearer than all that the tables name, as those would fill it."""
+    """Leaves out settings far dearer than those in the tables: they would take most of the plot."""
     front = advice.front
     types = dict.fromkeys(option.spec.type for option in front)
     most = 2 * max(option.usd for option in _shown(advice) if option.price)

@@ -1,4 +1,4 @@
-"""Parses traces of other tools into a session's table of I/Os, and says how those use a device.
+"""Parses other tools' traces into a session's table of I/Os, and describes how they use a device.
 
 What a tool does not record is missing in the table: fio's logs have no completions, and only perf, the kernel
 and blkparse say what was read ahead.
@@ -20,12 +20,12 @@ from esrally_ebs.errors import FormatError
 from esrally_ebs.store.encoding import MAX_IO_BYTES, TRACE
 
 _SECTOR = 512
-_MAX_LINE = 1000  # characters; a longer line is of no trace
+_MAX_LINE = 1000  # a longer line belongs to no trace
 _LINE = re.compile(rf"^.{{1,{_MAX_LINE}}}$", re.MULTILINE)
-_MAX_SECTOR = 2**63 // _SECTOR  # sectors that an offset of 64 bits can tell
-# An I/O of a trace: blkparse and the kernel have issues (D), completions (C) and issues that were taken back
-# (R, requeued), biosnoop's lines are of completions (an I/O that no scheduler queued may have -1 ms in its
-# queue), those of fio's iolog of issues; version 2 of it has no times but how long it waits in between.
+_MAX_SECTOR = 2**63 // _SECTOR  # sectors that a 64-bit offset can address
+# Lines of I/Os: blkparse and the kernel have issues (D), completions (C) and requeued issues (R); biosnoop
+# has completions (an I/O that no scheduler queued may have -1 ms in its queue); fio's iolog has issues, and
+# in version 2 waits between them instead of times.
 _NUMBER = r"\d{1,18}"
 _TIME = r"\d{1,12}\.\d{1,9}"
 _BLKPARSE = re.compile(
@@ -49,34 +49,34 @@ _IOLOG = re.compile(
 )
 _IOLOG_HEAD = re.compile(r"fio version (?P<version>\d+) iolog")
 _IOLOG_WAIT = re.compile(rf"\S+ wait (?P<us>{_NUMBER})")
-# What the kernel, trace-cmd, blkparse, perf script, biosnoop and blktrace print where buffers were full.
+# Messages of the kernel, trace-cmd, blkparse, perf script, biosnoop and blktrace about full buffers.
 _LOST = re.compile(
     r"^CPU:\d+ \[(?:LOST )?(?:(\d+) )?EVENTS(?: DROPPED)?\]|^Skips: [\d,]+ forward \(([\d,]+)"
     r"|PERF_RECORD_LOST lost (\d+)|events and lost (\d+) chunks|^Possibly lost (\d+) samples"
     r"|^lost (\d+) events|You have (\d+) dropped",
     re.MULTILINE | re.IGNORECASE,
 )
-# blkparse numbers the events of a device, on each processor.
+# blkparse numbers the events of a device, per processor.
 _NUMBERED = re.compile(
     rf"^ *(\d+,\d+) +(\d+) +({_NUMBER}) +{_TIME} +{_NUMBER} +([A-Z]{{1,2}}) ", re.MULTILINE
 )
-# The kernel's trace says how many events its buffers had, and where each begins if any began to overwrite.
+# The kernel's trace tells how many events its buffers had, and where overwritten buffers begin.
 _IN_BUFFER = re.compile(r"^# entries-in-buffer/entries-written: (\d{1,18})/", re.MULTILINE)
 _EVENT_LINE = re.compile(rf"^ *\S.{{0,100}}? \[\d+\] .{{0,20}}?{_TIME}: ", re.MULTILINE)
 _BEGINS = re.compile(r"##### CPU \d+ buffer started ####")
-# Of events, where none was left out when they were printed: unplugging (U) is of no read or write (-a read).
+# Actions of a blkparse output without filters: unplugging (U) is neither read nor write (-a read).
 _ALL_KINDS = {"Q", "G", "U", "D", "C"}
-_MAX_PASSED_OVER = 0.01  # of numbers, or of events that a buffer had
-_AGAIN_S = 0.1  # in which a device has room again
+_MAX_PASSED_OVER = 0.01  # share of missing numbers, or of a buffer's events
+_AGAIN_S = 0.1  # in which a device that refused a request has room again
 _TOOLS = (_BLKPARSE, _PERF, _BIOSNOOP)
 
 
 class _Io(NamedTuple):
-    """An I/O of a trace; seconds on the tool's clock. The columns of ``TRACE`` that a tool may know."""
+    """An I/O of a trace, in seconds of the tool's clock; columns of ``TRACE`` that a tool may have."""
 
     device: str
-    at_s: float  # issued, or done where its issue is not in the trace
-    done_s: float | None  # None where its issue or its completion is not in the trace
+    at_s: float  # issued; or done, if its issue is not in the trace
+    done_s: float | None  # None if its issue or its completion is not in the trace
     offset: int
     bytes: int
     op: str
@@ -84,16 +84,15 @@ class _Io(NamedTuple):
     thread: int | None
 
 
-# When it was, whether the I/O was issued (D), taken back (R) or completed (C), and what the line says of it.
+# Time, whether issued (D), requeued (R) or completed (C), and the I/O that the line describes.
 _Event = tuple[float, str, _Io]
 
 
 def parse_trace(text: str, source: str, device: str | None = None, *, began_s: float = 0.0) -> pa.Table:
-    """The I/Os of one device, a table of ``TRACE`` by the time they came; ``began_s`` is added to its clock.
+    """I/Os of one device as a table of ``TRACE`` in order of time; ``began_s`` is added to the tool's clock.
 
-    A table without rows for text that is no trace. Raises FormatError, naming ``source``, for a trace of
-    several devices of which none is named, for one that is not in it, and for several recordings in one file
-    of fio's.
+    Without rows if the text is no trace. Raises FormatError, naming ``source``, for a trace of several
+    devices if none is named, for a device that is not in it, and for several fio recordings in one file.
     """
     if (recordings := len(_IOLOG_HEAD.findall(text))) > 1:
         raise FormatError(
@@ -109,13 +108,13 @@ def parse_trace(text: str, source: str, device: str | None = None, *, began_s: f
     }
     for name in ("at_s", "done_s"):
         columns[name] = pc.add(columns[name], began_s)
-    if pc.any(columns["ahead"]).as_py():  # of two biosnoops one tells
+    if pc.any(columns["ahead"]).as_py():  # only one of two biosnoops tells
         columns["ahead"] = pc.fill_null(columns["ahead"], False)
     return pa.table(columns, TRACE).sort_by("at_s")
 
 
 def _ios(text: str) -> Iterator[_Io]:
-    """The I/Os of a trace, in no order; nothing for other text."""
+    """I/Os of a trace, unordered; none for other text."""
     lines = (line[0].strip() for line in _LINE.finditer(text))
     if head := _IOLOG_HEAD.match(text.lstrip()):
         yield from _iolog(lines, has_times=head["version"] != "2")
@@ -133,17 +132,17 @@ def _ios(text: str) -> Iterator[_Io]:
 
 
 def _is_again(io: _Io, begun: _Io) -> bool:
-    """Whether an issue is of the same request as the one before, for which the device had no room then.
+    """Whether an issue repeats the one before, for which the device had no room.
 
-    That it was taken back stands in few traces: who records issues and completions has no requeues.
+    Few traces show the requeue: recordings of issues and completions alone do not.
     """
     return io.at_s - begun.at_s < _AGAIN_S and (io.bytes, io.op) == (begun.bytes, begun.op)
 
 
 def _events(lines: Iterator[str], *, has_queue: bool) -> list[_Event]:
-    """What the lines say, in the order of time: a file may have one processor after the other.
+    """Events in order of time; a file may list one processor after another.
 
-    From when on all processors' are there: what one of them overwrote is missing among the others'.
+    Begins when all processors have events: what one has overwritten would be missing among the others'.
     """
     events, since_s, begins = list[_Event](), 0.0, False
     for line in lines:
@@ -154,13 +153,13 @@ def _events(lines: Iterator[str], *, has_queue: bool) -> list[_Event]:
         if begins:
             since_s, begins = max(since_s, float(match["s"])), False
         of = match.groupdict()
-        if not has_queue or of.get("queue", "-"):  # a line that was cut has one time, which is of the queue
+        if not has_queue or of.get("queue", "-"):  # a truncated line has only the queue's time
             events += _event(of)
     return sorted((event for event in events if event[0] >= since_s), key=itemgetter(0))
 
 
 def _event(of: dict[str, Any]) -> Iterator[_Event]:
-    """The event of a line; nothing where the place or size is none, as of a command to the disk."""
+    """A line's event; none if its place or size is invalid, as for a command to the disk."""
     size = int(of["bytes"]) if "bytes" in of else int(of["sectors"]) * _SECTOR
     if int(of["sector"]) >= _MAX_SECTOR or not 0 < size < MAX_IO_BYTES:
         return
@@ -194,32 +193,32 @@ def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Io]:
 
 
 def lost_events(text: str) -> int:
-    """Events that a trace says it lost, at least, or that its numbers pass over."""
+    """A lower bound on the events lost: those reported, and gaps in numbering."""
     said = sum(int(("".join(counts) or "1").replace(",", "")) for counts in _LOST.findall(text))
     return said + _passed_over(text) + _not_printed(text)
 
 
 def _not_printed(text: str) -> int:
-    """How many of the events in the kernel's buffers its trace has no line of; of few it is said: none."""
+    """Events in the kernel's buffers that the trace has no line of; 0 if only a few."""
     count = max(map(int, _IN_BUFFER.findall(text)), default=0)
     missing = count - sum(1 for _ in _EVENT_LINE.finditer(text)) if count else 0
     return missing if missing > _MAX_PASSED_OVER * count else 0
 
 
 def _passed_over(text: str) -> int:
-    """How many numbers are missing where blkparse printed events of all kinds; of few it is said: none."""
+    """Missing numbers if blkparse printed events of all kinds; 0 if only a few."""
     numbers: dict[str, dict[str, set[int]]] = {}
     kinds: dict[str, set[str]] = {}
     for device, processor, number, kind in map(re.Match.groups, _NUMBERED.finditer(text)):
         numbers.setdefault(device, {}).setdefault(processor, set()).add(int(number))
         kinds.setdefault(device, set()).add(kind)
-    if {"A"} in kinds.values():  # a partition below LVM: these are among the numbers of its disk
+    if {"A"} in kinds.values():  # a partition below LVM shares its disk's numbers
         return 0
     expected = missing = 0
     for by_processor in numbers.values():
         apart = list(by_processor.values())
         count = sum(map(len, apart))
-        # By one counter or one of each processor: where both may be, by that which passes over fewer.
+        # Numbered per device or per processor: if both are possible, the one with fewer gaps.
         ways = [apart, [set().union(*apart)]]
         spans = [sum(max(run) - min(run) + 1 for run in way) for way in ways if sum(map(len, way)) == count]
         expected += min(spans)
@@ -229,7 +228,7 @@ def _passed_over(text: str) -> int:
 
 
 def lacks(ios: pa.Table) -> list[str]:
-    """What a trace does not tell, and what cannot be said because of it; a sentence each."""
+    """What a trace does not show, and what cannot be derived therefore; a sentence each."""
     texts = []
     unknown = ios["done_s"].null_count
     if unknown == ios.num_rows:
@@ -248,25 +247,25 @@ def lacks(ios: pa.Table) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How the I/Os of a trace use the device; what the trace does not say is None."""
+    """How a trace's I/Os use the device; None for what the trace does not show."""
 
     ios: int
     bytes: int
     median_bytes: float
-    continuing: float  # share that begin where one of the last I/Os of their kind ended
+    continuing: float  # share that begin where a recent I/O of the same kind ended
     ahead: float | None  # share that is readahead
-    in_flight: float | None  # when an I/O is issued, it included
+    in_flight: float | None  # when an I/O is issued, including it
     median_s: float | None
     p99_s: float | None
 
 
-_RECENT = 64  # I/Os among which one is looked for that this one continues
+_RECENT = 64  # I/Os to search for the one that an I/O continues
 
 
 def access_of(ios: pa.Table) -> Access:
-    """The pattern of I/Os of one kind on one device, at least one, by the time they came."""
+    """Access pattern of I/Os of one kind on one device, at least one, in order of time."""
     offset, size = ios["offset"].to_numpy(), ios["bytes"].to_numpy()
-    last_end: dict[int, int] = {}  # the newest I/O that ended at a place
+    last_end: dict[int, int] = {}  # newest I/O that ended at each place
     continuing = 0
     for number, (begin, end) in enumerate(zip(offset.tolist(), (offset + size).tolist(), strict=True)):
         continuing += number - last_end.get(begin, -_RECENT - 1) <= _RECENT

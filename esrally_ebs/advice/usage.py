@@ -1,7 +1,7 @@
-"""Replays a log of what a volume did, minute by minute: when another's limits would have been reached.
+"""Replays a log of a volume's usage on other volumes: shows when their limits would have been reached.
 
-Takes what operators have: CloudWatch's sums, what ``iostat -xt``, ``sar -d`` or ``sadf`` say, the I/Os of a
-trace. That says nothing of latency, and nothing of bursts shorter than an interval.
+Reads what operators have: CloudWatch's sums, output of ``iostat -xt``, ``sar -d`` or ``sadf``, or a trace.
+These tell nothing about latency, nor about bursts shorter than an interval.
 """
 
 import json
@@ -27,19 +27,19 @@ _KINDS = (
     " -d or -j of it, or a trace of blkparse, perf script, biosnoop -Q or fio's iolog"
 )
 _MAX_SECONDS = 7 * 86400
-# Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's
-# own the log shows no more than that.
+# Share of a limit in an interval: with so much usage the limit was reached for moments. If it was the
+# recorded volume's own limit, the log cannot show more.
 _AT_LIMIT = 0.95
-_LARGEST_MEAN = 2**50  # bytes of an I/O: of next to no I/Os a log may say any number
-_ROUNDING = 0.05  # by which a mean may seem larger than it is: logs have two digits, -h rounds to ``1.0G``
+_LARGEST_MEAN = 2**50  # bytes of an I/O: with next to no I/Os, a log may show any number
+_ROUNDING = 0.05  # a mean may appear larger by this: logs have two digits, -h rounds to ``1.0G``
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
-_MIN_PERIODS = 12  # of a result, of which some follow one another: of fewer all may lie apart
-_NOT_ANSWERED = ("Forbidden", "InternalError")  # of a result, whose list is empty then
+_MIN_PERIODS = 12  # of a result that has consecutive ones: with fewer, all may be apart
+_NOT_ANSWERED = ("Forbidden", "InternalError")  # results whose list is empty for this reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """What a volume did in some seconds; where a source does not tell reads from writes, all are reads."""
+    """A volume's usage in some seconds; all are reads if a source does not separate reads and writes."""
 
     seconds: float
     reads: float
@@ -50,11 +50,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedUsage:
-    """What the intervals would have been on one volume."""
+    """The intervals replayed on one volume."""
 
-    at_limit_s: Mapping[str, float]  # seconds of the intervals in which this limit was reached
-    lowest_credits: float | None  # the least fraction that was left; None for a volume without
-    credits_last_s: float | None  # from the start, at the mean of the intervals; None for any time
+    at_limit_s: Mapping[str, float]  # seconds at each limit
+    lowest_credits: float | None  # smallest share left; None for a volume without credits
+    credits_last_s: float | None  # from the start, at the mean usage; None: for good
 
     @property
     def limited_s(self) -> float:
@@ -63,9 +63,9 @@ class ReplayedUsage:
 
 
 def parse_usage(text: str, source: str, device: str | None = None) -> list[Interval]:
-    """The intervals of a log, whose kind is seen from its text; ``device`` chooses one of several.
+    """The intervals of a log of any known kind; ``device`` selects one of several.
 
-    Raises FormatError, naming ``source``, for text of no such kind, or of several devices when none is named.
+    Raises FormatError, naming ``source``, for other text, or for several devices if none is named.
     """
     text = NOT_TEXT.sub("", text)
     try:
@@ -123,7 +123,7 @@ def _is_json(text: str) -> bool:
 
 
 def usage_notes(text: str) -> tuple[str, ...]:
-    """What must be known of a log besides its intervals."""
+    """Notes that a log needs besides its intervals."""
     if not (_is_json(text) and re.search(r'"(?:kB|MB)_read/s"', text)):
         return ()
     return (
@@ -133,7 +133,7 @@ def usage_notes(text: str) -> tuple[str, ...]:
 
 
 def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:
-    """The intervals, none of which has less than nothing, or no number, of anything."""
+    """The intervals, after checking that amounts are numbers and not negative."""
     checked = list(intervals)
     for number, interval in enumerate(checked, start=1):
         for value in astuple(interval):
@@ -143,7 +143,7 @@ def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:
 
 
 def _documents(text: str) -> Iterator[Any]:
-    """JSON documents one after the other, as calls that add to a file leave them, or in a list."""
+    """JSON documents one after another (as appended by several calls), or in a list."""
     decode, at, space = json.JSONDecoder().raw_decode, 0, re.compile(r"\s*")
     while (at := space.match(text, at).end()) < len(text):  # type: ignore[union-attr]
         try:
@@ -154,7 +154,7 @@ def _documents(text: str) -> Iterator[Any]:
 
 
 def _results(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Those of get-metric-data; of get-metric-statistics the one, in their form."""
+    """Results of get-metric-data; that of get-metric-statistics in the same form."""
     if "Datapoints" not in document:
         return list(document["MetricDataResults"])
     label, points = document["Label"], document["Datapoints"]
@@ -172,7 +172,7 @@ def _values(result: Mapping[str, Any]) -> Iterator[tuple[datetime, float]]:
 
 
 def _cloudwatch(documents: Sequence[Mapping[str, Any]], device: str | None) -> list[Interval]:
-    """The answers of CloudWatch: sums of ``_METRICS`` of one volume.
+    """Intervals from CloudWatch's answers: sums of ``_METRICS`` of one volume.
 
     Of more than 100,800 values the AWS CLI gives several results of one label, one after another. None says
     how long its periods are, and they may differ: CloudWatch keeps minutes for 15 days, then five minutes.
@@ -206,7 +206,7 @@ def _cloudwatch(documents: Sequence[Mapping[str, Any]], device: str | None) -> l
 def _chosen(
     documents: Iterable[Mapping[str, Any]], device: str | None
 ) -> Iterator[tuple[str, str, list[tuple[datetime, float]]]]:
-    """Metric, label and values of each result, by labels, in which ``device`` stands."""
+    """Metric, label and values of each result whose label names ``device``, by label."""
     labels: dict[str, str] = {}
     last_status: dict[str, str] = {}
     for result in (one for document in documents for one in _results(document)):
@@ -225,7 +225,7 @@ def _chosen(
 
 
 def _require_all(sums: Mapping[str, Mapping[datetime, float]], device: str | None) -> None:
-    """Raise ValueError where a metric is missing, or says of no I/Os how large they are."""
+    """Raise ValueError if a metric is missing, or the sizes of counted I/Os are."""
     if missing := [name for name in _METRICS if name not in sums]:
         raise ValueError(f"no sums of {missing[0]}" + (f" in whose label {device} stands" if device else ""))
     for counts, sizes in (_METRICS[:2], _METRICS[2:]):
@@ -236,9 +236,9 @@ def _require_all(sums: Mapping[str, Mapping[datetime, float]], device: str | Non
 def _require_same_start(
     sums: Mapping[str, Mapping[datetime, float]], periods: Sequence[datetime], lengths_s: Sequence[float]
 ) -> None:
-    """Raise ValueError where periods overlap that have no metric in common.
+    """Raise ValueError if periods overlap that have no metric in common.
 
-    They begin when an answer does: those of metrics that were asked for a minute later lie amid the others.
+    Periods begin with the answer's start: metrics requested a minute later lie between the others'.
     """
     for (time, after), length_s in zip(pairwise(periods), lengths_s, strict=False):
         is_over = time + timedelta(seconds=length_s) <= after
@@ -250,14 +250,14 @@ def _require_same_start(
 
 
 def _period_s(times: Collection[datetime], least: int) -> float:
-    """The shortest time between two of them; infinite where there are fewer than ``least``."""
+    """Shortest time between two of them; infinite if there are fewer than ``least``."""
     if len(times) < least:
         return math.inf
     return min((after - before).total_seconds() for before, after in pairwise(sorted(times)))
 
 
 def _names(label: str, device: str) -> bool:
-    """Whether it stands there as a whole: vol-1 not in vol-12."""
+    """Whether the label has the device as a whole word: vol-1 is not in vol-12."""
     return re.search(rf"(?<![\w-]){re.escape(device)}(?![\w-])", label) is not None
 
 
@@ -266,9 +266,9 @@ def _moment(time: str | float) -> datetime:
 
 
 def intervals_of(ios: pa.Table, during_s: Sequence[float] = ()) -> list[Interval]:
-    """A trace second by second, also those without I/O, before the first and after the last, too.
+    """A trace second by second, including idle seconds before the first and after the last I/O.
 
-    ``during_s`` are times within which it was recorded. Raises FormatError for less than two seconds.
+    ``during_s`` are the recording's begin and end. Raises FormatError for less than two seconds.
     """
     done_s = np.floor(pc.coalesce(ios["done_s"], ios["at_s"]).to_numpy())
     times_s = np.append(done_s, np.floor(during_s))
@@ -298,9 +298,9 @@ def _interval(seconds: float, amounts: Sequence[float]) -> Interval:
 
 
 def _without_gaps(rows: Iterable[tuple[float, float, Sequence[float]]]) -> Iterator[Interval]:
-    """Intervals of rows that say when they begin, how long they are, and what was done: none in between.
+    """Intervals from rows of (begin, seconds, amounts), with idle ones for gaps.
 
-    Credits come back meanwhile.
+    Credits come back in gaps.
     """
     ended_s = None
     for began_s, seconds, amounts in rows:
@@ -315,7 +315,7 @@ def _at(sums: Mapping[str, Mapping[datetime, float]], time: datetime) -> list[fl
 
 
 def columns_of(intervals: Sequence[Interval]) -> Column:
-    """A row for each field of the intervals, in their order; idle ones that follow each other are one."""
+    """A row for each field of the intervals, in order; consecutive idle intervals are merged."""
     rows = np.array(
         [(one.seconds, one.reads, one.read_bytes, one.writes, one.written_bytes) for one in intervals], float
     )
@@ -326,22 +326,22 @@ def columns_of(intervals: Sequence[Interval]) -> Column:
 
 
 def replay_usage(columns: Column, model: Model, *, credits: float = 1.0) -> ReplayedUsage:
-    """Charge intervals to the limits of a volume, striped ones evenly; what is not done stays owed."""
+    """Charge intervals to a volume's limits, evenly over stripes; what is not done stays owed."""
     seconds = columns[0]
     at_limit_s, lowest, last_s = {}, [], []
     for i, limit in enumerate((*model.limits, *model.instance_limits)):
         stripes = model.stripes if i < len(model.limits) else 1
         gives, takes = limit.rate * seconds, _cost(columns, limit, model) / stripes
         first = limit.capacity * (credits if limit.of_credits and i < len(model.limits) else 1.0)
-        # The level after each interval, at most the capacity: as much below the sum of all that came and
-        # went as the highest that this sum was above the capacity.
+        # Level after each interval, capped at the capacity: the running sum of tokens in and out, lowered by
+        # the most that it ever exceeded the capacity.
         grown = np.cumsum(gives - takes)
         levels = grown + np.minimum(first, np.minimum.accumulate(limit.capacity - grown))
         before = np.append(first, levels[:-1])
         after = before + gives - takes
         saved = limit.of_credits & (after > (1 - _AT_LIMIT) * limit.capacity)
         whole = (after < 0) | ((takes >= _AT_LIMIT * gives) & ~saved)
-        owed = np.maximum(0.0, -before)  # and done before the interval is over, unless that is at the limit
+        owed = np.maximum(0.0, -before)  # done before the interval is over, unless at the limit
         parts = np.divide(owed, gives - takes, out=np.zeros_like(owed), where=~whole & (owed > 0))
         at_limit_s[limit.name] = float(np.sum(seconds * np.where(whole, 1.0, parts)))
         if limit.of_credits:
@@ -356,7 +356,7 @@ def replay_usage(columns: Column, model: Model, *, credits: float = 1.0) -> Repl
 
 
 def _cost(columns: Column, limit: Limit, model: Model) -> Column:
-    """Tokens by interval, its I/Os all of their mean size, and random: HDD types charge more for these."""
+    """Tokens per interval, with I/Os of mean size and random, for which HDD types charge more."""
     of, cost = model.accounting, np.zeros(columns.shape[1])
     for counts, sizes, weight in (
         (columns[1], columns[2], limit.reads),

@@ -1,4 +1,4 @@
-"""What a log says that a volume did, as a report: for how long settings would have been at their limits."""
+"""A log's usage as a report: how long settings would have been at their limits."""
 
 import math
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ def build_usage(
     ios: pa.Table | None = None,
     notes: Sequence[str] = (),
 ) -> Report:
-    """What a log says that a volume did, on today's setting (the first) and on others.
+    """A log's usage on today's setting (the first option) and on others.
 
-    ``unpriced`` types were left out; ``ios`` are those of a trace, ``notes`` what must be known of it.
+    ``unpriced`` types were left out; ``ios`` are a trace's, ``notes`` what readers must know about it.
     """
     today = options[0]
     below = [one for one in options if not one.usage.limited_s]
@@ -99,7 +99,7 @@ def _cells(today: UsageOption, option: UsageOption) -> tuple[Cell, ...]:
 
 
 def _living_on_credits(option: UsageOption) -> tuple[str, ...]:
-    """A sentence on a volume that a longer log of the same would have shown at its limits."""
+    """A sentence if a longer log of the same usage would have shown the volume at its limits."""
     last_s = option.usage.credits_last_s
     if last_s is None:
         return ()
@@ -132,5 +132,5 @@ def _access(ios: pa.Table) -> Table:
 
 
 def _saves(today: UsageOption, other: UsageOption) -> float | None:
-    """USD a month; None where one of them has no price."""
+    """USD per month; None if either has no price."""
     return None if today.usd is None or other.usd is None else today.usd - other.usd
