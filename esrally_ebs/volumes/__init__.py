@@ -1,1 +1,1 @@
-"""A VolumeSpec in, a mounted volume out: emulated, on AWS, a mount of the user's, a directory."""
+"""From a VolumeSpec to a mounted volume: emulated, on AWS, the user's mount, or a directory."""

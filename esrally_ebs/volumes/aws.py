@@ -1,7 +1,7 @@
-"""The AWS backend: an EBS volume (or a stripe of them), an EFS file system or the instance's own disks.
+"""The AWS backend: an EBS volume (or a stripe of them), an EFS file system, or the instance's own disks.
 
-Made for the arm and removed with it; see ``aws.provision`` for how. All that is known of an arm stands in the
-journal in its directory, from which ``attach`` goes on and ``detach`` undoes, whatever happened before.
+Made for the arm and removed with it; ``aws.provision`` does the work. The journal in the arm's directory has
+all that is known of it: from there ``attach`` continues and ``detach`` undoes, whatever happened before.
 """
 
 import os
@@ -43,7 +43,7 @@ _GROW_S = 600.0
 _QUICK_S = 15.0
 _SOME_REGION = "us-east-1"  # of a dry run that nothing tells its region
 _KINDS = {"ebs": Kind.EBS, "efs": Kind.EFS, "instance-store": Kind.INSTANCE_STORE}
-# By type; the types here cannot be made from a snapshot.
+# Options by type; the types listed here cannot be made from a snapshot.
 _CAVEATS = {
     "efs": (
         "an NFS file system: Elasticsearch is not supported on it, and a request pays the network even when"
@@ -68,16 +68,16 @@ Say = Callable[[str], None]
 def attach(
     spec: VolumeSpec, directory: Path, *, backing: Path | None = None, say: Say = lambda text: None
 ) -> Volume:
-    """Make the volume, attach, format and mount it; or go on with what an interrupted call began.
+    """Make the volume, attach, format and mount it; continue what an interrupted call began.
 
-    Raises PlanError when AWS has no such volume, SetupError when it or the machine cannot; what was made
-    until then stays for ``detach``, or for another ``attach``.
+    Raises PlanError if AWS has no such volume, SetupError if AWS or the machine cannot; what was made until
+    then is left for ``detach`` or another ``attach``.
     """
     del backing
     directory = directory.resolve()
     directory.parent.mkdir(parents=True, exist_ok=True)
     api = Aws(_region(spec))
-    with locked(directory.parent, patience_s=inf):  # a reaper may come while the owner still takes down
+    with locked(directory.parent, patience_s=inf):  # a reaper may start while the owner is still taking down
         goal = _begin(spec, directory, api)
         target = _executor(api, goal, directory, say).up().target
     history = Journal(directory).read()
@@ -91,9 +91,9 @@ def attach(
 
 
 def detach(directory: Path, *, say: Say = lambda text: None) -> None:
-    """Unmount, detach and delete what was made for the arm; nothing when there is nothing.
+    """Unmount, detach and delete what was made for the arm; does nothing if there is nothing.
 
-    Raises SetupError when something of it has to stay; the journal stays then, too.
+    Raises SetupError, and keeps the journal, if something has to stay.
     """
     directory = directory.resolve()
     if not directory.parent.is_dir():
@@ -102,7 +102,7 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
         journal = Journal(directory)
         history = journal.read()
         if history is None:
-            journal.path.unlink(missing_ok=True)  # cut in its first line, before anything was done
+            journal.path.unlink(missing_ok=True)  # cut in its first line, so nothing was made
         else:
             _executor(Aws(history.goal.place.region), history.goal, directory, say).down()
         if mount_at(directory / MOUNT_NAME) is not None:
@@ -113,9 +113,9 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
 
 
 def caveats(spec: VolumeSpec) -> tuple[str, ...]:
-    """What must be known of an arm on AWS before its figures are believed, one line each; none for others.
+    """Caveats of an arm on AWS, one line each; empty for other arms.
 
-    A mount of the user's own that is EFS or the instance's own disks has the caveats of an arm made on them.
+    The user's mounts of EFS or of the instance's own disks have the same caveats as arms made on them.
     """
     if spec.backend is Backend.MOUNTED and spec.mount is not None:
         identity = identify(spec.mount.resolve(), Roots())
@@ -123,7 +123,7 @@ def caveats(spec: VolumeSpec) -> tuple[str, ...]:
         type_ = "efs" if identity.file_system_id else "instance-store" if is_local else ""
         if not type_:
             return ()
-        spec = replace(spec, type=type_, stripes=1, aws=AwsSpec())  # whatever type the plan calls it
+        spec = replace(spec, type=type_, stripes=1, aws=AwsSpec())  # whatever the plan calls its type
     if spec.aws is None:
         return ()
     lines = [*_CAVEATS.get(spec.type, ()), *(_STRIPE_CAVEATS if spec.stripes > 1 else ())]
@@ -139,12 +139,12 @@ def caveats(spec: VolumeSpec) -> tuple[str, ...]:
 
 
 def sweep(say: Say, *, dead_instances: bool = False) -> list[str]:
-    """Take down what AWS still has of this run directory though nothing here knows of it.
+    """Take down what AWS still has of this run directory but nothing here knows of.
 
-    ``dead_instances`` adds what instances left that are no more. AWS is asked twice, some seconds apart: what
-    it lists is sometimes of yesterday. Nothing is asked where this is no EC2 instance. ``say`` hears what is
-    removed, and what is left alone or not looked at with good reason, as where AWS could not be asked at all.
-    Returns one line per thing that could not be removed or asked for.
+    ``dead_instances`` includes what terminated instances left. Asks AWS twice, some seconds apart, since its
+    listings may be stale; asks nothing outside EC2. ``say`` gets what is removed, and what is left alone or
+    not checked for a good reason, such as when AWS could not be asked at all. Returns a line per thing that
+    could not be removed or asked for.
     """
     if not on_aws():
         return []
@@ -152,7 +152,7 @@ def sweep(say: Say, *, dead_instances: bool = False) -> list[str]:
     try:
         instance = instance_here()
         problems += _sweep_disks(instance, say)
-        # volumes of an instance are in its region, whichever the environment names
+        # an instance's volumes are in its region, whatever the environment names
         api = Aws(region_here() or configured_region())
         ask = partial(orphans, api, _owner(instance), dead_instances=dead_instances)
         left = first = ask(now_s=SYSTEM_CLOCK.epoch())
@@ -175,7 +175,7 @@ def sweep(say: Say, *, dead_instances: bool = False) -> list[str]:
 
 
 def _sweep_disks(instance: str, say: Say) -> list[str]:
-    """The same of the instance's own disks, which AWS does not know; only root can look at them."""
+    """Likewise for the instance's own disks, which AWS does not list; only root can look at them."""
     if not is_root() or rehearsed_instance() is not None:
         return []
     try:
@@ -183,7 +183,7 @@ def _sweep_disks(instance: str, say: Say) -> list[str]:
     except SetupError as error:
         return [f"the instance's own disks were not looked at: {error}"]
     problems = []
-    # Of a place that is asked for nothing; without a region the SDK would be asked for one.
+    # Placeholder that nothing is asked of; without a region the SDK would want one.
     place = Place(instance=instance, zone="", region=_SOME_REGION)
     for orphan in on_disks(devices, run_dir()):
         say(f"the instance's own disks still have {orphan.text}")
@@ -194,7 +194,7 @@ def _sweep_disks(instance: str, say: Say) -> list[str]:
 def _remove(orphan: Orphan, find_place: Callable[[], Place], say: Say) -> list[str]:
     try:
         place = find_place()
-        session, arm = orphan.tags[TAG_SESSION], session_name(orphan.tags[TAG_ARM])  # both become folders
+        session, arm = orphan.tags[TAG_SESSION], session_name(orphan.tags[TAG_ARM])  # folder names
         if not running.is_ours(session):
             running.begin(session)
         directory = running.folder_of(session) / arm
@@ -203,7 +203,7 @@ def _remove(orphan: Orphan, find_place: Callable[[], Place], say: Say) -> list[s
         detach(directory, say=say)
     except (EbsError, OSError) as error:
         return [str(error)]
-    running.remove(session, ())  # unless another arm of that session could not be removed
+    running.remove(session, ())  # no removal if another arm of that session could not be removed
     return []
 
 
@@ -212,7 +212,7 @@ def _owner(instance: str) -> RunOwner:
 
 
 def this_owner() -> RunOwner | None:
-    """Whose the volumes are that are made here; None where none can be made."""
+    """Owner of volumes made here; None where none can be made."""
     return _owner(instance_here()) if on_aws() else None
 
 
@@ -227,7 +227,7 @@ def grow(point: Path) -> str:
     }
     command = commands.get(stack.mount.filesystem)
     layers = [layer for layer in stack.layers if not layer.startswith("loop ")]  # those of a rehearsal
-    if command is None or layers or len(stack.disks) > 1:  # btrfs would grow on one alone
+    if command is None or layers or len(stack.disks) > 1:  # btrfs would grow on only one disk
         under = ", ".join(layers) or stack.mount.filesystem
         return f"{point}: the file system ({under}) has its old size; see docs/aws-arms.md for how it grows"
     run(command, timeout_s=_GROW_S)
@@ -235,11 +235,11 @@ def grow(point: Path) -> str:
 
 
 def _own_place(goal: Goal) -> Path:
-    """Where the session may write: a snapshot brings files of its own. SetupError where one is in the way."""
+    """Directory for the session to write to, as a snapshot has files of its own. SetupError if it exists."""
     if goal.snapshot is None:
         return goal.point
     own = private_directory(goal.point / f"{OWN_PREFIX}{goal.session}")
-    own.chmod(0o755)  # by sudo the caller passes through
+    own.chmod(0o755)  # callers by sudo pass through it
     if any(own.iterdir()):
         raise SetupError(f"{own}: the snapshot has files there; take another name for the session")
     return own
@@ -251,7 +251,7 @@ def _region(spec: VolumeSpec) -> str | None:
 
 
 def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
-    """The goal of what was begun here, or a new one."""
+    """The goal that was begun here, or a new one."""
     journal = Journal(directory)
     history = journal.read()
     if history is not None:
@@ -259,7 +259,7 @@ def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
         return history.goal
     if not is_root():
         raise SetupError(f"volume '{spec.name}': only root can format and mount; run with sudo")
-    check_machine(spec, Roots())  # before anything is made that costs
+    check_machine(spec, Roots())  # before anything is made that costs money
     check_tools(spec)
     place = place_of(api, instance_here())
     owner, point = _owner(place.instance).tag, directory / MOUNT_NAME
@@ -271,13 +271,13 @@ def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
 
 
 def check_spec(spec: VolumeSpec) -> None:
-    """PlanError for a volume that AWS does not have, whichever instance it would be made for."""
+    """Raise PlanError for a volume that AWS does not have, for any instance."""
     nowhere = Place(instance="", zone="", region="")
     new_goal(spec, nowhere, session="", owner="", point=Path())
 
 
 def check_machine(spec: VolumeSpec, roots: Roots) -> None:
-    """SetupError where devices do not say which volume they are: none could be formatted safely."""
+    """Raise SetupError if devices do not identify their volumes: then none could be formatted safely."""
     if sort_of(spec) == "ebs" and roots.on_xen() and rehearsed_instance() is None:
         raise SetupError(
             f"volume '{spec.name}': this instance is on Xen, where a device does not say which EBS volume it"
@@ -312,7 +312,7 @@ def check_tools(
 
 
 def _check_same(goal: Goal, spec: VolumeSpec, directory: Path) -> None:
-    """What was begun is gone on with only if it is what the plan still says."""
+    """Refuse to continue what was begun unless the plan still says the same."""
     again = new_goal(spec, goal.place, session=goal.session, owner=goal.owner, point=goal.point)
     if replace(again, run=goal.run) != goal:
         raise SetupError(f"{directory}: another volume was begun there; run 'esrally-ebs volumes down' first")
@@ -338,9 +338,9 @@ def _host(goal: Goal, say: Say) -> ArmHost:
 
 
 def dry_run(specs: Sequence[VolumeSpec], session: str, prices: PriceList, used: Usage) -> list[str]:
-    """Every call and piece of work of ``up`` and ``down`` for the arms that are made on AWS, and the price.
+    """Every call and step of ``up`` and ``down`` for arms on AWS, and the price.
 
-    This instance's place where it is one; stand-ins for what is not known elsewhere. Nothing is changed.
+    Uses this instance's place if it is one, and placeholders for what is unknown elsewhere. Changes nothing.
     """
     on_aws_specs = [spec for spec in specs if spec.backend is Backend.AWS]
     if not on_aws_specs:

@@ -1,4 +1,4 @@
-"""Volumes: a VolumeSpec in, a mounted Volume out, by the backend that its type asks for.
+"""From a VolumeSpec to a mounted Volume, by the backend for its type.
 
 A backend is a module with two functions. ``attach(spec, directory, *, backing)`` returns a Volume;
 ``directory`` is the volume's own (in the run directory), and ``backing`` is where its data lie, if the
@@ -53,16 +53,15 @@ _BUILT_IN: Mapping[str, ModuleType] = {
     Backend.MOUNTED: _mounted,
     "lent": _lent,
 }
-_ASSUMED_REFILL_S = 1.0  # EBS buckets hold one second of their rate, so one idle second fills them
+_ASSUMED_REFILL_S = 1.0  # EBS buckets hold one second of their rate, so an idle second fills them
 
 
 def check_mounts(plan: Plan, host: str | None = None) -> None:
-    """Look at the mounts and directories that a plan names on this host, and at what AWS would be asked for,
-    before anything is attached.
+    """Check a plan's mounts and directories on this host, and its requests to AWS, before attaching anything.
 
-    Raises PlanError, which names file and key, for a mount that is missing, of the wrong kind, or on the
-    device of another, for a volume that AWS does not have, and for one called as a file of the session is;
-    SetupError for a mount that is read-only or full.
+    Raises PlanError, with file and key, for a mount that is missing, of the wrong kind, or on another's
+    device, for a volume that AWS does not have, and for one named like a file of the session; SetupError for
+    a mount that is read-only or full.
     """
     specs = [
         (number, spec)
@@ -72,7 +71,7 @@ def check_mounts(plan: Plan, host: str | None = None) -> None:
     ]
     for place, (number, arm) in enumerate(specs):
         with plan.naming(f"arm.{number}"):
-            if arm.name in (*FILES, OWNER):  # its folder would be in the place of that file
+            if arm.name in (*FILES, OWNER):  # its folder would take that file's place
                 raise PlanError(f"{arm.name!r} is a name that the pack needs itself; use another", key="name")
             if arm.mount is not None and arm.backend is Backend.DIRECTORY and not arm.mount.is_dir():
                 what = "is a file, not a directory" if arm.mount.exists() else "does not exist"
@@ -85,7 +84,7 @@ def check_mounts(plan: Plan, host: str | None = None) -> None:
 
 
 def caveats(spec: VolumeSpec) -> tuple[str, ...]:
-    """What must be known of an arm before its figures are believed, one line each."""
+    """Caveats of an arm's figures, one line each."""
     return _emulated.caveats(spec) if spec.backend is Backend.EMULATED else _aws.caveats(spec)
 
 
@@ -96,10 +95,10 @@ def attach(
     backing: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Volume:
-    """Attach a volume until ``detach(directory)``, also beyond this process (``esrally-ebs volumes up``).
+    """Attach a volume until ``detach(directory)``, even beyond this process (``esrally-ebs volumes up``).
 
-    ``say`` gets lines about the progress of a volume that takes long: one on AWS. Raises PlanError when the
-    spec is wrong, SetupError when the machine or a plug-in cannot.
+    ``say`` gets progress lines of slow volumes, those on AWS. Raises PlanError if the spec is wrong,
+    SetupError if the machine or a plug-in cannot attach it.
     """
     plug_in = _plug_in(spec.type)
     if plug_in is not None:
@@ -107,7 +106,7 @@ def attach(
     more = {"say": say} if spec.backend is Backend.AWS else {}
     try:
         volume: Volume = (plug_in or _BUILT_IN[spec.backend]).attach(spec, directory, backing=backing, **more)
-    except OSError as error:  # a full run directory; or a volume whose process is killed answers with errors
+    except OSError as error:  # the run directory is full; or a killed process's volume answers with errors
         raise SetupError(
             f"volume '{spec.name}': {error.filename or directory}: {error.strerror or error}; see that there"
             " is room and that nothing ends its process, and attach it again"
@@ -116,10 +115,9 @@ def attach(
 
 
 def detach(directory: Path) -> None:
-    """Release whatever volume ``directory`` has; nothing when it has none. Safe to call at any time, and
-    again.
+    """Release the volume of ``directory``; does nothing if there is none. Safe at any time, and again.
 
-    Raises SetupError when something is still in use.
+    Raises SetupError if something is still in use.
     """
     record = read_record(directory)
     plug_in = None if record is None else _plug_in(record.backend)
@@ -131,10 +129,10 @@ def detach(directory: Path) -> None:
 
 
 def wait_refilled(volume: Volume, *, clock: Clock = SYSTEM_CLOCK) -> float:
-    """Wait until the volume's IOPS and throughput buckets are full; the seconds that took.
+    """Wait until the volume's IOPS and throughput buckets are full; returns the seconds that took.
 
-    Real volumes do not tell: one idle second is assumed to fill them. Directories have none: 0.0. Burst
-    credits, which take hours, are not waited for.
+    For real volumes one idle second is assumed to fill them. Directories have none: 0.0. Does not wait for
+    burst credits, which take hours.
     """
     start = clock.monotonic()
     if volume.control is None:
@@ -147,9 +145,9 @@ def wait_refilled(volume: Volume, *, clock: Clock = SYSTEM_CLOCK) -> float:
 
 
 def calibrate_on_data(attached: Iterable[Volume]) -> dict[str, ReadErrors]:
-    """Make what an I/O takes right where the data now are, on volumes that we emulate by one device each.
+    """Recalibrate single-device emulated volumes where their data now are.
 
-    Gives what reads may still be off by, by name of a volume. Raises SetupError when one of them does no I/O.
+    Returns the remaining error of reads by volume name. Raises SetupError if a volume does no I/O.
     """
     emulated = {volume.control: volume for volume in attached if volume.control is not None}
     mounts = {control: volume.mount for control, volume in emulated.items() if control.is_socket()}
@@ -164,7 +162,7 @@ def calibrate_on_data(attached: Iterable[Volume]) -> dict[str, ReadErrors]:
 
 
 def _plug_in(name: str) -> ModuleType | None:
-    """The backend that another package adds for a type; SetupError, naming it, when it is not one."""
+    """The backend that another package adds for a type. Raises SetupError, naming it, if it is not one."""
     points = () if name in _BUILT_IN else entry_points(group=PLUG_INS, name=name)
     for point in points:
         package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value

@@ -1,7 +1,7 @@
-"""What a volume can do by itself: a fio job of the plan in, fio's own JSON and a row per direction out.
+"""Measures what a volume can do by itself: runs fio jobs of the plan; gives fio's JSON, a row per direction.
 
-Runs at the start of a session on every arm, and for some jobs again at its end. The file is laid out first
-and the volume's buckets refill then, so that the job and not its preparation is measured.
+Runs at the start of a session on every arm, and for some jobs again at its end. The file is laid out first,
+and the volume's buckets refill before the job, so that the job alone is measured.
 """
 
 import functools
@@ -30,7 +30,7 @@ _FILE = "fio-bench"
 _POLL_S = 0.05
 _KILL_GRACE_S = 10.0
 
-# A job that is slower than the slowest volume on sale does not hang about for longer than this.
+# Time limit beyond what a job takes on the slowest volume sold.
 _SLOWEST_IOPS = 100
 _SLOWEST_BYTES_PER_S = MIB
 _START_S = 60.0
@@ -45,14 +45,14 @@ def run_job(
     round_: int = 0,
     timeout_s: float | None = None,
 ) -> tuple[str, list[BaselineRow]]:
-    """Run one job on a file of its own below the volume's mount; its JSON untouched, and its rows.
+    """Run one job on a file of its own below the volume's mount; returns fio's JSON, unchanged, and its rows.
 
-    ``refill`` is called between layout and job and returns when the volume's buckets are full. While fio runs
-    its pid stands in ``pid_file``; it leads a process group, has no other processes, and is killed when this
-    function is left in any way. ``timeout_s`` is the limit for each of the two runs.
+    ``refill`` is called between layout and job; it returns when the volume's buckets are full. While fio
+    runs, its pid is in ``pid_file``; it leads a process group without other processes, and is killed however
+    this function is left. ``timeout_s`` limits each of the two runs.
 
-    Raises SetupError when fio is missing, fails (CommandError), or the mount is full, read-only or no longer
-    the volume's; FormatError when fio's output is not understood; PlanError for a job not to run alone.
+    Raises SetupError if fio is missing, fails (CommandError), or the mount is full, read-only or no longer
+    the volume's; FormatError for unknown output; PlanError for a job that cannot run alone.
     """
     if not job.stonewall:
         raise PlanError(f"baseline {job.name}: jobs run together only in virtual time; remove stonewall")
@@ -73,20 +73,20 @@ def run_job(
 
 
 def layout_argv(job: BaselineJob, file: Path) -> list[str]:
-    """The command that writes the file and does no more; a write job would otherwise be its own layout."""
+    """Command that only writes the file: otherwise a write job would be its own layout."""
     return _argv("layout", file, rw="read", bs=MIB, size=job.size, create_only=1)
 
 
 def job_argv(job: BaselineJob, file: Path) -> list[str]:
-    """The command that is measured: all clones on one file, as in the published runs."""
+    """The measured command: all clones on one file, as in the published runs."""
     listed = ":".join(f"{percentile:g}" for percentile in PERCENTILES)
     return [*_argv(job.name, file, **job.options(), percentile_list=listed), "--group_reporting"]
 
 
 def _argv(name: str, file: Path, **options: str | int) -> list[str]:
-    escaped = str(file).replace(":", r"\:")  # fio separates several files by colons
+    escaped = str(file).replace(":", r"\:")  # fio separates file names by colons
     words = [f"--{key}={value}" for key, value in options.items()]
-    # Threads, since each process that fio forks leads a session of its own and would outlive a kill of fio.
+    # Threads: fio's forked processes lead sessions of their own and would survive a kill of fio.
     return ["fio", "--output-format=json", "--thread", f"--name={name}", f"--filename={escaped}", *words]
 
 
@@ -94,20 +94,20 @@ def _limit_s(job: BaselineJob) -> float:
     if job.lasts_s is not None:
         return job.lasts_s + _START_S
     total = job.size * job.numjobs
-    operations = total / min(job.bs, 256 * KIB)  # a volume splits larger ones
+    operations = total / min(job.bs, 256 * KIB)  # a volume splits larger I/Os
     by_rate_s = job.size / job.bs * job.gap_s
     return _START_S + max(operations / _SLOWEST_IOPS, total / _SLOWEST_BYTES_PER_S, by_rate_s)
 
 
 def _require_mounted(volume: Volume) -> None:
-    """What is done below a mount point is done to the volume only while that is mounted there."""
+    """Raise if the volume is no longer mounted: I/O below its mount point would go elsewhere."""
     if (gone := unmounted(volume)) is not None:
         raise SetupError(gone)
 
 
 @contextmanager
 def _scratch_file(mount: Path, job: BaselineJob) -> Iterator[Path]:
-    """A place for the job's file, with room for it; the file is gone afterwards."""
+    """A path for the job's file, with room for it; the file is removed afterwards."""
     file = mount / _DIRECTORY / _FILE
     try:
         file.parent.mkdir(exist_ok=True)
@@ -125,7 +125,7 @@ def _scratch_file(mount: Path, job: BaselineJob) -> Iterator[Path]:
             )
         yield file
     finally:
-        with suppress(OSError):  # what failed above says more than what cannot be cleared
+        with suppress(OSError):  # the error above says more than one about clearing up
             file.unlink(missing_ok=True)
             file.parent.rmdir()
 
@@ -161,7 +161,7 @@ def _started(
         raise SetupError("fio: not found; install it (apt-get install fio)") from error
     try:
         noted = Process.of(process.pid)
-        if noted is not None:  # it has not ended yet
+        if noted is not None:  # still running
             pid_file.write_text(f"{noted.pid} {noted.start_ticks}\n")
         yield process
     finally:
@@ -196,7 +196,7 @@ def _next_step(message: str) -> str:
 
 
 def rows_of(text: str, job: BaselineJob, arm: str, round_: int) -> list[BaselineRow]:
-    """The rows of a job on an arm from fio's JSON; FormatError when it is not understood."""
+    """Rows of a job on an arm, from fio's JSON. Raises FormatError if it is not understood."""
     return [
         BaselineRow(
             arm=arm,

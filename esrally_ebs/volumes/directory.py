@@ -1,4 +1,4 @@
-"""The directory backend: a plain directory stands in for a volume, to try the pack without root."""
+"""The directory backend: a plain directory instead of a volume, to try the pack without root."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.volumes.mounted import detach, own_name
 from esrally_ebs.volumes.record import Record, drop_record, write_record
 
-__all__ = ["attach", "detach"]  # what was made in a directory goes as what was made on a mount
+__all__ = ["attach", "detach"]  # detach: as for a directory on a mount
 
 
 def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Volume:
-    """A fresh directory: inside ``spec.mount`` or ``backing`` if given, else inside ``directory``.
+    """A new directory: inside ``spec.mount`` or ``backing`` if given, else inside ``directory``.
 
-    Never one that was there before, so that nothing of the user's is read, changed or removed.
+    Never an existing one, so that nothing of the user's is read, changed or removed.
     """
     where = (spec.mount or backing or directory).resolve() / own_name(directory)
     if spec.mount is not None and is_root():

@@ -1,4 +1,4 @@
-"""The JSON of fio 3.x: text in, one record per job and direction out.
+"""Parses the JSON of fio 3.x: one record per job and direction.
 
 Latencies are completion latencies (``clat_ns``), which is what fio prints as percentiles and what published
 tables show; for the synchronous engine the time to submit is part of them.
@@ -12,14 +12,14 @@ from typing import Any
 
 from esrally_ebs.errors import FormatError
 
-PERCENTILES = (50.0, 90.0, 99.0, 99.9)  # what must be asked for with --percentile_list
+PERCENTILES = (50.0, 90.0, 99.0, 99.9)  # to request by --percentile_list
 _DIRECTIONS = ("read", "write")
 _NS = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioDirection:
-    """The reads, or the writes, of one job (of all its clones together with ``group_reporting``)."""
+    """Reads or writes of one job (of all its clones with ``group_reporting``)."""
 
     job: str
     op: str  # read | write
@@ -34,10 +34,10 @@ class FioDirection:
 
 
 def parse_fio(text: str, source: str) -> list[FioDirection]:
-    """One record per job and direction that did any I/O, in fio's order; notes before the JSON do not matter.
+    """One record per job and direction with any I/O, in fio's order; ignores notes before the JSON.
 
-    ``source`` names the text in messages. Raises FormatError when it is not the JSON of fio 3.x, when a
-    figure is missing, or when a job ended with an error.
+    ``source`` names the text in messages. Raises FormatError if it is not JSON of fio 3.x, lacks a figure, or
+    a job ended with an error.
     """
     document = _document(text, source)
     version = document.get("fio version", "none")

@@ -1,7 +1,7 @@
-"""A directory of the user's, lent to a node: bound below the session's directory, and given back after it.
+"""Lends a directory of the user's to a node: binds it below the session's directory, and gives it back later.
 
-A repository of snapshots is lent for reading alone, and keeps its owner. The directory is passed as a
-descriptor, so that nobody can put another one in its place.
+A repository of snapshots is lent read-only, and keeps its owner. The directory is passed as a descriptor, so
+that nobody can exchange it.
 """
 
 import ctypes
@@ -23,9 +23,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lend(descriptor: int, directory: Path, *, name: str, owner: int, read_only: bool = False) -> Volume:
-    """The volume whose data directory is that of ``descriptor``; SetupError unless it is ``owner``'s.
+    """A volume whose data directory is the one of ``descriptor``. Raises SetupError unless ``owner`` owns it.
 
-    One that is ``read_only`` need not be, where everybody may read all that is in it and not the owner's.
+    A ``read_only`` one may be another user's, if everything in it is the owner's or readable by all.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISDIR(status.st_mode) or (status.st_uid != owner and not read_only):
@@ -48,7 +48,7 @@ def lend(descriptor: int, directory: Path, *, name: str, owner: int, read_only: 
 
 
 def _require_open_to_all(descriptor: int, owner: int) -> None:
-    """A node's container has the group 0: it must see nothing there that the owner may not read."""
+    """Raise SetupError for files of others that not all may read: a node's container has group 0."""
     for below, folders, names, folder in os.fwalk(".", dir_fd=descriptor):
         for name in (".", *folders, *names):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -61,13 +61,13 @@ def _require_open_to_all(descriptor: int, owner: int) -> None:
 
 
 def detach(directory: Path) -> None:
-    """Give all of it back to its owner, and unbind it."""
+    """Give everything in it back to its owner, and unbind it."""
     record = read_record(directory)
     point = directory / _MOUNT / _DATA
     while record is not None and mount_at(point) is not None:
         try:
             if record.owner not in (None, NODE_USER):  # the node's lies on an arm, whose volume may have died
-                # no second name of a file of whoever on this machine has the node's number
+                # skips files with a second name: they may belong to another user who has the node's uid
                 give_tree(point, record.owner, of=NODE_USER, linked=False)
         finally:
             run(["umount", "--no-canonicalize", point], timeout_s=_UNMOUNT_S)
@@ -78,7 +78,7 @@ def detach(directory: Path) -> None:
 
 
 def _bind(source: str, point: Path, flags: int) -> None:
-    # not mount(8), which would look the source up by its name
+    # not by mount(8), which would look up the source by name
     if _libc.mount(source.encode(), str(point).encode(), None, flags, None):
         error = ctypes.get_errno()
         raise SetupError(f"{point}: cannot be bound: {os.strerror(error)}; see the kernel log")

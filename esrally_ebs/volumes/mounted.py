@@ -1,7 +1,7 @@
-"""The mounted backend: a file system that the user mounted (EBS, EFS or any other) taken as it is.
+"""The mounted backend: uses a file system that the user mounted (EBS, EFS or any other) as it is.
 
-All that a session writes goes into one directory of its own there, which detaching removes; nothing else on
-the mount is read, changed or removed.
+A session writes only to one directory of its own there, which detaching removes; it reads, changes or removes
+nothing else on the mount.
 """
 
 import errno
@@ -26,45 +26,45 @@ from esrally_ebs.units import MIB, format_bytes
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
 MIN_FREE_BYTES = 256 * MIB
-OWN_PREFIX = "esrally-ebs-"  # of our directory on a mount; the rest of its name is the session
-_FULL = (errno.ENOSPC, errno.EDQUOT)  # said better by the check for room
+OWN_PREFIX = "esrally-ebs-"  # prefix of our directory on a mount; the session's name follows
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # the check for room reports these better
 
 
 def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Volume:
-    """The mount ``spec.mount`` after ``check_mount``; ``backing`` has no meaning here."""
+    """The mount ``spec.mount``, after ``check_mount``; ignores ``backing``."""
     del backing
     if spec.mount is None:
         raise PlanError(f"volume '{spec.name}': mount is missing; give the path of the mount point")
     mount = check_mount(spec.mount, name=spec.name)
     own = mount.mount_point / own_name(directory)
-    if os.path.lexists(own):  # also as a link to nowhere
+    if os.path.lexists(own):  # also true for a dangling link
         raise SetupError(f"volume '{spec.name}': {own} exists already; is it of another session? remove it")
     write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type, created=(own,)))
     try:
         own.mkdir()
     except OSError as error:
-        drop_record(directory)  # what is there by now is somebody else's
+        drop_record(directory)  # what is there now belongs to somebody else
         raise SetupError(f"volume '{spec.name}': {own}: {error.strerror}; see who writes there") from error
     identity = identify(own, Roots())
-    if identity.kind is not Kind.EFS:  # which says 8 EiB; the plan says what is stored
-        # as mounted, whatever was asked for; of each volume of a stripe
+    if identity.kind is not Kind.EFS:  # EFS reports 8 EiB; the plan says how much is stored
+        # as mounted, whatever the plan says; size per volume of a stripe
         spec = replace(spec, size_bytes=shutil.disk_usage(own).total // spec.stripes)
     return describe(spec, own, identity.kind, identity=identity.name)
 
 
 def detach(directory: Path) -> None:
-    """Remove our own directory on the mount and forget it; the mount stays. SetupError when it remains."""
+    """Remove our directory on the mount and forget it; the mount stays. Raises SetupError if it remains."""
     record = read_record(directory)
     for path in record.created if record is not None else ():
         if path.name == own_name(directory):
             points = [each.mount_point for each in mounts() if each.mount_point.is_relative_to(path)]
-            if points:  # what lies there is not ours
+            if points:  # mounts inside it are not ours
                 raise SetupError(
                     f"{points[-1]}: is mounted in a directory of ours; run 'umount {points[-1]}' and"
                     " 'esrally-ebs clean'"
                 )
             shutil.rmtree(path, ignore_errors=True)
-            if os.path.lexists(path):  # the kernel makes a file system with errors read-only
+            if os.path.lexists(path):  # after errors, the kernel makes a file system read-only
                 raise SetupError(
                     f"{path}: cannot be removed; see that its mount can be written to, and run"
                     " 'esrally-ebs clean'"
@@ -73,21 +73,20 @@ def detach(directory: Path) -> None:
 
 
 def own_name(directory: Path) -> str:
-    """What our directory is called on the mount of the arm whose run directory this is."""
+    """Name of our directory on a mount, for the arm with this run directory."""
     return f"{OWN_PREFIX}{directory.parent.name}"
 
 
 def check_mount(path: Path, *, name: str, min_free_bytes: int = MIN_FREE_BYTES) -> Mount:
-    """The mount at ``path`` if it can be used.
+    """The mount at ``path``, if usable.
 
-    Raises PlanError when ``path`` is no mount point, SetupError when it is read-only, or this user may not
-    write there, when it has less than ``min_free_bytes`` free, or when others than root may put something
-    else in the place of our directory.
+    Raises PlanError if ``path`` is no mount point; SetupError if it is read-only, not writable for this user,
+    has less than ``min_free_bytes`` free, or if users other than root could exchange our directory.
     """
-    mount = mount_at(Path(os.path.realpath(path)))  # also of links in a circle
+    mount = mount_at(Path(os.path.realpath(path)))  # resolves links, even circular ones
     if mount is None:
         raise PlanError(f"volume '{name}': {_not_a_mount(path)}", key="mount")
-    asks_root = KEEPER in os.environ  # whose process looks again
+    asks_root = KEEPER in os.environ  # the keeper checks again as root
     if mount.read_only or not (asks_root or _takes_files(path, name)):
         raise SetupError(f"volume '{name}': {path} is read-only; mount it for writing")
     require_unchangeable(mount.mount_point, name=f"volume '{name}': ")
@@ -109,7 +108,7 @@ def _not_a_mount(path: Path) -> str:
 
 
 def check_distinct(specs: Sequence[VolumeSpec]) -> None:
-    """PlanError when two specs with a mount share a disk: the comparison would be of one with itself."""
+    """Raise PlanError if two specs with a mount share a disk: a volume would be compared with itself."""
     owner: dict[str, VolumeSpec] = {}
     for spec in specs:
         mount = None if spec.mount is None else mount_at(Path(os.path.realpath(spec.mount)))

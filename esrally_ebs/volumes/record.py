@@ -1,7 +1,5 @@
-"""What a volume's directory says about it: enough to detach it after its owner was killed, from the path
-alone.
-
-Written before the first thing is acquired.
+"""The record in a volume's directory: enough to detach the volume from that path alone, after its owner was
+killed. Written before anything is acquired.
 """
 
 from dataclasses import dataclass
@@ -17,21 +15,20 @@ RECORD_NAME = "volume.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Who made the directory, for which volume, and what of it is ours to delete."""
+    """Which backend made the directory, for which volume, and what detaching may delete."""
 
     backend: str  # emulated, directory, lent or mounted
     name: str
     type: str
-    created: tuple[Path, ...] = ()  # files and directories that detaching removes
-    owner: int | None = None  # the user whom lent files are given back to
+    created: tuple[Path, ...] = ()  # files and directories for detaching to remove
+    owner: int | None = None  # user who gets lent files back
 
 
 _RECORD = TypeAdapter(Record)
 
 
 def write_record(directory: Path, record: Record) -> None:
-    """Put the record into the volume's directory, whole or not at all; SetupError when one is there
-    already."""
+    """Write the record atomically. Raises SetupError if there already is one."""
     directory.mkdir(parents=True, exist_ok=True)
     target = directory / RECORD_NAME
     if target.exists():
@@ -44,7 +41,7 @@ def write_record(directory: Path, record: Record) -> None:
 
 
 def read_record(directory: Path) -> Record | None:
-    """The record of a volume's directory; None when there is none. SetupError when it was cut."""
+    """The record of a volume's directory; None if there is none. Raises SetupError if it is cut."""
     try:
         path = directory / RECORD_NAME
         return _RECORD.validate_python(parse_sealed(path.read_text(encoding="utf-8"), str(path)))
@@ -57,10 +54,10 @@ def read_record(directory: Path) -> Record | None:
 
 
 def drop_record(directory: Path) -> None:
-    """The last step of detaching: the record, and the directory if nothing else is in it."""
-    (directory / RECORD_NAME).with_suffix(".part").unlink(missing_ok=True)  # of who was killed on the way
+    """Last step of detaching: remove the record, and the directory unless it has other contents."""
+    (directory / RECORD_NAME).with_suffix(".part").unlink(missing_ok=True)  # left by a killed process
     (directory / RECORD_NAME).unlink(missing_ok=True)
     try:
         directory.rmdir()
-    except OSError:  # not empty, or gone already
+    except OSError:  # not empty, or already gone
         return

@@ -1,6 +1,6 @@
-"""The emulated backend: daemon, loop device and file system for one VolumeSpec; a mounted Volume out.
+"""The emulated backend: daemon, loop device and file system for one VolumeSpec; gives a mounted Volume.
 
-Everything it acquires lies in, or is found from, the volume's directory: ``disk`` (the daemon's file),
+Everything it acquires is in the volume's directory, or found from there: ``disk`` (the daemon's file),
 ``mnt`` (the file system), ``control``, ``daemon.json``. Volumes that the kernel stripes have a directory each
 below it. ``detach`` undoes all of it from that path alone.
 """
@@ -37,18 +37,18 @@ from esrally_ebs.volumes.emulated.release import (
 )
 from esrally_ebs.volumes.record import Record, write_record
 
-_FILE_SYSTEMS = Path("/proc/filesystems")  # that the kernel has
-# Its first argument is the number of mounts to take away, the mounts follow, then the command.
+_FILE_SYSTEMS = Path("/proc/filesystems")  # file systems that the kernel supports
+# Arguments: the number of mounts to remove, these mounts, then the command.
 _WITHOUT_MOUNTS = 'n=$1; shift; while [ "$n" -gt 0 ]; do umount --lazy "$1"; shift; n=$((n - 1)); done; "$@"'
 
-_ROOM_BYTES = 4 * GIB  # free memory that makes tmpfs the better place for an image
-_LEAST_BYTES = 16 * MIB  # for an image without data: XFS of 64 TiB takes 8 MiB, the file of the calibration 4
-# What one daemon was measured to carry, of I/Os of 16 and of 256 KiB: see benchmarks/emulator.py.
+_ROOM_BYTES = 4 * GIB  # with this much free memory, images are in tmpfs
+_LEAST_BYTES = 16 * MIB  # for an image without data: XFS of 64 TiB takes 8 MiB, the calibration's file 4
+# Measured maximum of one daemon, for I/Os of 16 and of 256 KiB: see benchmarks/emulator.py.
 _CARRIED = (("operations", 50_000.0, 1, "IOPS"), ("bytes", 2000.0 * MIB, MIB, "MiB/s"))
 _QUICK_S = 30.0
 _FORMAT_S = 120.0
 _SEED = 20210501
-# "esrally" must not be in the arguments of a Python process: Rally would take it for a race that still runs.
+# No "esrally" in a Python process's arguments: Rally would take it for a running race.
 _LAUNCH = (
     "from os import environ as e; from importlib import import_module as m;"
     f" m(e['{daemon.START_VARIABLE}']).main()"
@@ -56,7 +56,7 @@ _LAUNCH = (
 
 
 def _require_btrfs(spec: VolumeSpec) -> None:
-    """Raise SetupError when the kernel or its tool is missing; plans name no other way to stripe."""
+    """Raise SetupError if btrfs's tool or kernel support is missing; plans allow no other way to stripe."""
     if "btrfs" not in _FILE_SYSTEMS.read_text():
         raise SetupError(
             f"volume '{spec.name}': this kernel has no btrfs ('btrfs' is not in {_FILE_SYSTEMS});"
@@ -67,11 +67,11 @@ def _require_btrfs(spec: VolumeSpec) -> None:
 
 
 def mkfs_btrfs(devices: Sequence[Path], *options: str) -> None:
-    """Make a btrfs over ``devices``. Raises CommandError when it cannot be made.
+    """Make a btrfs over ``devices``. Raises CommandError if that fails.
 
-    mkfs.btrfs asks of every loop device that is mounted what file it is on, and gives up when one of them
-    cannot say: one volume anywhere whose daemon was killed would be in the way of all others. It does not
-    see such mounts here, in a mount namespace of its own; they stay for those whose they are.
+    mkfs.btrfs asks every mounted loop device for its file, and gives up if one cannot answer: a single volume
+    with a killed daemon would block all others. It runs in a mount namespace without such mounts; their
+    owners keep them.
     """
     dead = _mounts_that_lost_their_file()
     formatting: list[str | Path] = ["mkfs.btrfs", "-q", "-f", *options, *devices]
@@ -82,21 +82,21 @@ def mkfs_btrfs(devices: Sequence[Path], *options: str) -> None:
 
 
 def _mounts_that_lost_their_file() -> list[Path]:
-    """Mounts of loop devices whose backing file cannot be asked, as behind a killed FUSE server."""
+    """Mounts of loop devices whose backing file cannot be read, such as behind a killed FUSE server."""
     lost = []
     for mount in mounts():
         loop = Path("/sys/dev/block") / mount.device_number / "loop" / "backing_file"
         try:
             Path(loop.read_text().strip()).stat()
         except FileNotFoundError:
-            continue  # no loop device, or its file was deleted: both are no hindrance
+            continue  # no loop device, or a deleted file: neither blocks mkfs.btrfs
         except OSError:
             lost.append(mount.mount_point)
     return lost
 
 
 def caveats(spec: VolumeSpec) -> tuple[str, ...]:
-    """A warning for each limit of a spec that the emulator may not reach on this machine."""
+    """A warning for each limit that the emulator may not reach on this machine."""
     model = model_for(spec)
     lines = []
     for counts, carried, unit, name in _CARRIED:
@@ -112,14 +112,13 @@ def caveats(spec: VolumeSpec) -> tuple[str, ...]:
 
 
 def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Volume:
-    """Attach an emulated volume with its buckets full; it stays until ``detach(directory)``.
+    """Attach an emulated volume with full buckets; it stays until ``detach(directory)``.
 
-    ``backing`` is the image file: one that exists holds a file system already and is used and kept as it is;
-    by default a fresh sparse one is made in memory, or under the home where memory is short. Raises
-    PlanError when the type does not allow the spec, SetupError when the machine cannot; nothing is left
-    behind then.
+    ``backing`` is the image file: an existing one has a file system already, is used as it is, and is kept.
+    By default a new sparse one is made in memory, or below the home if memory is short. Raises PlanError if
+    the type does not allow the spec, SetupError if the machine cannot; then nothing is left behind.
     """
-    model = model_for(spec)  # refuses what the type does not allow, before anything is made
+    model = model_for(spec)  # before anything is made: refuses what the type does not allow
     _check_machine()
     directory = directory.resolve()
     if spec.stripes > 1 and spec.striped_by != "device":
@@ -135,7 +134,7 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
 def _attach_device(
     spec: VolumeSpec, model: Model, directory: Path, session: Path, backing: Path | None
 ) -> tuple[Path, bool]:
-    """Daemon and loop device; the device, and whether it is empty."""
+    """Start the daemon and its loop device; returns the device, and whether it is empty."""
     image = backing or _default_image(directory)
     fresh = backing is None or not image.exists()
     created = (image,) if fresh else ()
@@ -151,7 +150,7 @@ def _attach_device(
 
 
 def _attach_striped(spec: VolumeSpec, directory: Path, backing: Path | None) -> Volume:
-    """As many devices as stripes, and a file system of the kernel's over all of them."""
+    """As many devices as stripes, with a kernel file system over all of them."""
     _require_btrfs(spec)
     if backing is not None:
         raise SetupError(
@@ -172,7 +171,7 @@ def _attach_striped(spec: VolumeSpec, directory: Path, backing: Path | None) -> 
 
 
 def members_of(spec: VolumeSpec) -> Iterator[tuple[VolumeSpec, Model]]:
-    """The volumes that the kernel stripes, each with its share of what they have together."""
+    """The volumes that the kernel stripes, each with its share of the whole."""
     model = replace(model_for(spec), stripes=1, chunk_bytes=0)
     for number in range(1, spec.stripes + 1):
         name = f"{spec.name}-{number}"
@@ -181,7 +180,7 @@ def members_of(spec: VolumeSpec) -> Iterator[tuple[VolumeSpec, Model]]:
 
 def _describe(spec: VolumeSpec, point: Path, directory: Path, place: Path) -> Volume:
     volume = describe(spec, point, Kind.EMULATED, identity=f"emulated:{directory}", control=place)
-    if mount_at(point) is None:  # what was described is the disk below
+    if mount_at(point) is None:  # the disk below would be described instead
         raise SetupError(f"arm {spec.name}: its volume was unmounted from {point} at once; start anew")
     return volume
 
@@ -191,7 +190,7 @@ def _mount_striped(spec: VolumeSpec, directory: Path, devices: Sequence[Path]) -
     point.mkdir()
     control.change(directory, unlimited=True)
     mkfs_btrfs(devices, "-K", "-d", "raid0", "-m", "raid0")
-    # No checksums and no copies on write: a file lies where it was laid out, as on XFS.
+    # No checksums and no copy-on-write: files stay where they were laid out, as on XFS.
     options = ",".join(
         ["noatime,nodatasum,nodatacow,nosuid,nodev,noexec", *(f"device={device}" for device in devices)]
     )
@@ -226,9 +225,9 @@ def _make_image(image: Path, size_bytes: int) -> None:
         require_unchangeable(image.parent.parent.parent)
         private_directory(image.parent.parent)
         private_directory(image.parent)
-        image.unlink(missing_ok=True)  # of a session of this name that a reboot has ended
-    image.parent.mkdir(parents=True, exist_ok=True)  # where the caller wants it
-    # root alone: it holds all that the arm holds
+        image.unlink(missing_ok=True)  # left by a session of this name that a reboot ended
+    image.parent.mkdir(parents=True, exist_ok=True)  # wherever the caller wants it
+    # root only, as it contains the arm's data
     with open(image, "xb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
         try:
             file.truncate(size_bytes - size_bytes % MIB)
@@ -260,7 +259,7 @@ def _start_daemon(spec: VolumeSpec, model: Model, directory: Path, session: Path
 
 
 def _instance_page(model: Model, session: Path) -> str | None:
-    """What the daemons of one instance's volumes share; an instance of another date has other limits."""
+    """Page shared by the daemons of one instance's volumes; separate by date, as limits differ."""
     if not model.instance_limits:
         return None
     instance = model.instance.replace("/", "-")
@@ -268,11 +267,11 @@ def _instance_page(model: Model, session: Path) -> str | None:
 
 
 def _attach_loop(disk: Path, model: Model, readahead_bytes: int) -> Path:
-    disk.stat()  # until somebody asks for it, a file of FUSE and its loop device have no size on Linux 6.1
+    disk.stat()  # on Linux 6.1 a FUSE file and its loop device have no size until somebody asks
     device = Path(run(["losetup", "--find", "--show", "--direct-io=on", disk], timeout_s=_QUICK_S).strip())
     note_loops(disk.parent, [device.name])
     queue = Path("/sys/block") / device.name / "queue"
-    # One request is then at most one I/O of the type, and the block layer merges as it does before EBS.
+    # Then one request is at most one I/O of the type, and the block layer merges as it does before EBS.
     (queue / "max_sectors_kb").write_text(str(model.accounting.max_io_bytes // 1024))
     (queue / "read_ahead_kb").write_text(str(readahead_bytes // 1024))
     return device
@@ -283,7 +282,7 @@ def _mount(spec: VolumeSpec, directory: Path, device: Path, *, fresh: bool) -> V
     point.mkdir(exist_ok=True)
     if fresh:
         run(["mkfs.xfs", "-q", "-K", device], timeout_s=_FORMAT_S)
-    # A copied image has the file system's UUID of its origin, which may be mounted too.
+    # A copied image has its original's file system UUID, which may be mounted, too.
     run(["mount", "-t", "xfs", "-o", "noatime,nouuid,nosuid,nodev,noexec", device, point], timeout_s=_QUICK_S)
     socket = directory / control.SOCKET_NAME
     calibrate_in(socket, point)

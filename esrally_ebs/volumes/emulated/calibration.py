@@ -1,16 +1,16 @@
-"""What the path to an emulated volume costs by itself, measured before it counts and timed off every wait.
+"""Measures the time that the path to an emulated volume takes, to subtract it from every wait.
 
-The daemon is told for how long to hold each I/O; direct I/Os on a file of the mounted file system then take
-that time plus the path's own: system call, file system, loop device, FUSE, wake-ups, and copies. Copies grow
-with the I/O, so a small and a large size give a line: seconds per I/O and seconds per byte. I/Os beside
-others take longer than alone, as the processors and the daemon have both to serve, so that is measured apart,
-with reads and writes mixed by two threads.
+The daemon is told how long to hold each I/O. Direct I/Os on a file of the mounted file system then take that
+time plus the path's: system call, file system, loop device, FUSE, wake-ups, and copies. Copies grow with the
+I/O, so a small and a large size give a line: seconds per I/O and seconds per byte. I/Os beside others take
+longer than alone, since processors and daemon serve both; this is measured separately, with reads and writes
+mixed by two threads.
 
-A copy also takes longer from some memory than from other, by up to 10 us for 110 KiB. A new volume can only
-be measured on a small file; one that holds data is measured again where they are (``calibrate_on_data``).
-Without that, of two alike volumes one read up to 2.5 % slower for a whole session. By as much as that measure
-is off, reads are off for a whole session, too, which no round of it can tell: so it takes seconds, and says
-how much that may be.
+A copy also takes longer from some memory than from other, by up to 10 us for 110 KiB. A new volume can be
+measured on a small file only; one with data is measured again where the data are (``calibrate_on_data``).
+Without that, one of two equal volumes read up to 2.5 % slower for a whole session. The error of this
+measurement, too, lasts for a whole session, and no round can show it: so it takes seconds, and returns how
+large the error may be.
 """
 
 import contextlib
@@ -33,42 +33,41 @@ from esrally_ebs.volumes.emulated.control import change
 from esrally_ebs.volumes.emulated.daemon.admission import NO_OVERHEAD, spread_over
 
 Line = tuple[float, float]  # seconds, seconds per byte
-Overhead = tuple[tuple[Line, Line], tuple[Line, Line]]  # alone and beside others, of reads and of writes
-ReadErrors = dict[int, float]  # by bytes of a read: standard error of what it is off by, s
+Overhead = tuple[tuple[Line, Line], tuple[Line, Line]]  # alone, then beside others; each for reads and writes
+ReadErrors = dict[int, float]  # by bytes of a read: standard error of its time (s)
 
 _SIZES = _SMALL_BYTES, _LARGE_BYTES = 16 * KIB, 256 * KIB
 _SLOTS = 16
-_ALONE_S = (400e-6, 400e-6)  # longer than the path itself, and in the range of the services to come
-_BESIDE_S = (300e-6, 500e-6)  # any time between, so that I/Os do not fall into step
+_ALONE_S = (400e-6, 400e-6)  # longer than the path itself, and typical of service times
+_BESIDE_S = (300e-6, 500e-6)  # varied, so that I/Os do not fall into step
 _ROUNDS, _ROUNDS_OF_READS = 20, 160
 _PER_BLOCK = 8  # I/Os of each thread
-MAX_PATH_S = 250e-6  # more than this is a machine under load, not a path
+MAX_PATH_S = 250e-6  # a longer path means that the machine is under load
 _SEED = 1
 _OPS = _READ, _WRITE = 0, 1
 
 
 def calibrate_in(control: Path, mount: Path) -> Overhead:
-    """``calibrate`` with a file of its own in a mounted file system."""
+    """``calibrate`` with a temporary file in a mounted file system."""
     with _probe_in(mount) as probe:
         return calibrate(control, probe)
 
 
 def calibrate(control: Path, probe: Path) -> Overhead:
-    """Measure and set the overhead of reads and of writes on a file or an empty device; returns it.
+    """Measure, set and return the overhead of reads and writes on a file or an empty device.
 
-    The first 4 MiB of ``probe`` are overwritten. Takes about half a second. Blocks of every kind take turns,
-    and of each kind the median counts: what is typical of the whole time, without what other work adds now
-    and then.
+    Overwrites the first 4 MiB of ``probe``; takes about half a second. Blocks of every kind alternate, and
+    the median of each kind counts: typical of the whole time, without what other work adds now and then.
     """
     with _opened(control, probe, ()) as path:
         return _measured([path])[0]
 
 
 def calibrate_on_data(mounts: Mapping[Path, Path]) -> dict[Path, ReadErrors]:
-    """``calibrate`` again volumes that hold data, by turns, with reads of their data; takes 3 s for each.
+    """Recalibrate volumes with data, in turn, with reads of their data; takes 3 s for each.
 
-    ``mounts``: control socket to mount. By control socket, what reads may be off by; a volume without a file
-    of 4 MiB keeps what it has.
+    ``mounts``: control socket to mount. Returns the error of reads by control socket; a volume without a file
+    of 4 MiB keeps its calibration.
     """
     with contextlib.ExitStack() as stack:
         paths = []
@@ -107,12 +106,12 @@ def _measured(paths: Sequence["_Path"], rounds_of_reads: int = 0) -> list[Overhe
 
 @contextmanager
 def _opened(control: Path, probe: Path, data: Sequence[Path]) -> Iterator["_Path"]:
-    """The way to a volume, without overhead timed off; ``data``: files to read instead of the probe."""
+    """Files of a volume with overhead and limits switched off; ``data`` are read instead of the probe."""
     change(control, overhead=NO_OVERHEAD, unlimited=True)
     with contextlib.ExitStack() as stack:
 
         def opened(file: Path, flags: int) -> int:
-            # an interrupt in between would leave it open, and its volume attached
+            # an interrupt in between would leave it open, so its volume could not be detached
             usual = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
             try:
                 descriptor = os.open(file, flags | os.O_DIRECT | os.O_NOFOLLOW, 0o600)
@@ -137,11 +136,11 @@ def _nothing() -> dict[tuple[int, int], list[float]]:
 
 @dataclass(frozen=True)
 class _Path:
-    """The way to one volume's files, whose I/Os are timed in blocks."""
+    """Files of one volume; times I/Os on them in blocks."""
 
     control: Path
-    _written: int  # descriptor of what is written to
-    _read: Mapping[int, int]  # descriptor of what is read -> how many places of the large size it has
+    _written: int  # descriptor for writes
+    _read: Mapping[int, int]  # descriptor for reads -> number of large slots in the file
     _memory: Mapping[int, mmap.mmap]
     _pool: ThreadPoolExecutor
     _chance: random.Random = field(default_factory=lambda: random.Random(_SEED))
@@ -149,7 +148,7 @@ class _Path:
     _beside: dict[tuple[int, int], list[float]] = field(default_factory=_nothing)
 
     def measure(self, ops: Sequence[int]) -> None:
-        """A block of each kind: I/Os of one direction alone, and of these directions beside others."""
+        """Time a block of each kind: I/Os of each direction alone, then mixed beside others."""
         change(self.control, fixed_latency_s=_ALONE_S, unlimited=False)
         for op, size in itertools.product(ops, _SIZES):
             self._alone[op, size].extend(s - _ALONE_S[0] for _, _, s in self._timed([op] * _PER_BLOCK, size))
@@ -157,16 +156,16 @@ class _Path:
             self._block_beside(ops, size)
 
     def overhead(self) -> Overhead:
-        """Alone and beside others, of reads and of writes."""
+        """Overhead alone and beside others, each for reads and writes."""
         return _lines(self._alone), _lines(self._beside)
 
     def read_errors(self) -> ReadErrors:
-        """Of the less certain of reads alone and beside others."""
+        """Standard error by read size; the larger one of reads alone and beside others."""
         kinds = self._alone, self._beside
         return {size: max(_error_of_median(kind[_READ, size]) for kind in kinds) for size in _SIZES}
 
     def _block_beside(self, ops: Sequence[int], size: int) -> None:
-        """I/Os of two threads, which come to the daemon in the order in which they begin."""
+        """I/Os of two threads, in the order in which they began."""
         change(self.control, fixed_latency_s=_BESIDE_S)
         orders = [self._chance.choices(ops, k=_PER_BLOCK) for _ in range(2)]
         both = self._pool.map(lambda order: self._timed(order, size), orders)
@@ -175,7 +174,7 @@ class _Path:
             self._beside[op, size].append(seconds - next(held_s))
 
     def _timed(self, order: Sequence[int], size: int) -> list[tuple[float, int, float]]:
-        """One I/O after the other: when each began, which it was, what it took."""
+        """Sequential I/Os: begin, direction and duration of each."""
         timed = []
         memory = self._memory[size]
         for op in order:
@@ -190,7 +189,7 @@ class _Path:
         return timed
 
     def _place(self, op: int) -> tuple[int, int]:
-        """A descriptor and a slot of its file; of what is read, every slot of every file as likely."""
+        """A descriptor and a slot of its file; for reads, every slot of every file is equally likely."""
         if op == _WRITE:
             return self._written, self._chance.randrange(_SLOTS)
         (descriptor,) = self._chance.choices(list(self._read), weights=list(self._read.values()))
@@ -198,13 +197,13 @@ class _Path:
 
 
 def _error_of_median(values: Sequence[float]) -> float:
-    """That of a normal distribution as wide as their middle two thirds."""
+    """Standard error of the median, for a normal distribution as wide as their middle two thirds."""
     sixths = statistics.quantiles(values, n=6)
     return math.sqrt(math.pi / 2 / len(values)) * (sixths[-1] - sixths[0]) / 2
 
 
 def _lines(measured: Mapping[tuple[int, int], Sequence[float]]) -> tuple[Line, Line]:
-    """Of reads and of writes, through the overhead of a small and of a large I/O; lines that do not fall."""
+    """Lines for reads and writes through the overheads of a small and a large I/O; never falling."""
     typical = {kind: min(MAX_PATH_S, max(0.0, statistics.median(s))) for kind, s in measured.items()}
     lines = []
     for op in _OPS:

@@ -1,7 +1,7 @@
-"""Asking a running volume for its state and changing it: one JSON line each way on the volume's unix socket.
+"""Reads and changes the state of a running volume: one line of JSON each way on the volume's unix socket.
 
-``ControlPoint`` is the daemon's end, polled by the loop that also serves the I/O; ``read_state`` and
-``change`` are everyone else's end.
+``ControlPoint`` is the daemon's end, polled by the loop that also serves I/O; all others use ``read_state``
+and ``change``.
 """
 
 import json
@@ -18,63 +18,64 @@ from esrally_ebs.errors import SetupError
 SOCKET_NAME, TRACE_NAME = "control", "trace"  # in the directory of the volume
 _TIMEOUT_S = 5.0
 _LINE_BYTES = 65536
-_ERROR_SIGNS = 500  # of a reply: what was asked may be quoted in it, however long
+_ERROR_SIGNS = 500  # of a reply, which may quote the request
 _COUNTS = ("reads", "writes", "read_bytes", "written_bytes", "in_flight", "errors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimiterState:
-    """What a volume's limiters hold now and what they have let through since the volume was attached."""
+    """Levels of a volume's limiters, and totals since it was attached."""
 
     levels: Mapping[str, float]  # tokens by limit ("iops", "throughput", "credits"), negative while in debt
     capacities: Mapping[str, float]  # operations or bytes
     credits: float | None  # burst credits left; None for a volume without
     credits_capacity: float | None
-    seconds_until_full: float  # of the IOPS and throughput buckets; credits take hours and are not waited for
-    waited_s: Mapping[str, float]  # by limit: seconds that I/Os waited because of it, all I/Os added up
+    seconds_until_full: float  # for the IOPS and throughput buckets; not credits, which take hours
+    waited_s: Mapping[str, float]  # by limit: seconds that I/Os waited for it, added up over all I/Os
     reads: int
     writes: int
     read_bytes: int
     written_bytes: int
-    target_s: Mapping[str, float]  # "read", "write": how long I/Os were meant to take, all added up
-    in_flight: int  # replies that are held
+    target_s: Mapping[str, float]  # "read", "write": how long I/Os should have taken, added up
+    in_flight: int  # replies being held
     unlimited: bool
-    time_scale: float  # how many times as fast as real ones the buckets empty and fill
-    errors: int  # I/Os that the backing store refused
+    time_scale: float  # how many times as fast as real ones buckets empty and fill
+    errors: int  # I/Os that the backing file refused
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def read_state(control: Path) -> LimiterState:
-    """The state of the volume with this control socket; SetupError when its daemon does not answer.
+    """State of the volume with this control socket. Raises SetupError if its daemon does not answer.
 
-    A directory stands for volumes that are striped into one: the sockets of all of them below it.
+    A directory stands for striped volumes: all sockets below it.
     """
     return _ask(control, {"command": "state"})
 
 
 def change(control: Path, **settings: bool | float | Sequence[Any] | None) -> LimiterState:
-    """Change a running volume and return its state then.
+    """Change a running volume; returns its new state.
 
     ``unlimited`` (bool): no limits and no latency, for loading data. ``refill`` or ``drain`` (True): fill or
     empty the volume's IOPS and throughput buckets; ``drain_instance`` (True): empty those of its instance,
-    for all volumes there. ``credits`` (0 to 1): fraction of the burst bucket. ``time_scale`` (1 or more):
-    every bucket holds so many times less, how full it is stays; rates and latencies stay, so bursts and
-    recoveries take so many times less.
-    ``fixed_latency_s`` (least, most): service times of ``spread_over`` these, from its first on, one for each
-    I/O in the order in which they come, and no limits; None to end it. ``read_latency``: how many times as
-    long as the volume's own the service times of reads are, 1.0 to end it. ``overhead``: what the path itself
-    costs, taken off every wait: of an I/O alone and of one beside others, of reads and of writes, seconds and
-    seconds per byte. ``trace`` (bool): keep, or no longer keep, every I/O for ``save_trace`` but those of an
-    unlimited volume. Raises SetupError when the daemon refuses or does not answer.
+    for all its volumes. ``credits`` (0 to 1): fraction of the burst bucket. ``time_scale`` (1 or more):
+    divides every bucket's capacity and keeps how full it is; rates and latencies stay, so bursts and
+    recoveries are that much shorter.
+
+    ``fixed_latency_s`` (least, most): service times from ``spread_over``, restarted, one per I/O in order of
+    arrival, and no limits; None ends it. ``read_latency``: factor on the volume's own service time of reads;
+    1.0 ends it. ``overhead``: the path's own time, subtracted from every wait: for an I/O alone and for one
+    beside others, of reads and of writes, in seconds and seconds per byte. ``trace`` (bool): whether to keep
+    every I/O for ``save_trace``, except while unlimited. Raises SetupError if the daemon refuses or does not
+    answer.
     """
     return _ask(control, {"command": "set", **settings})
 
 
 @contextmanager
 def unlimited(control: Path | None) -> Iterator[None]:
-    """No limits and no latency within the block, and full buckets after it; None: a volume not emulated."""
+    """No limits or latency during the block, and full buckets after it; None for volumes not emulated."""
     if control is None:
         yield
         return
@@ -86,12 +87,12 @@ def unlimited(control: Path | None) -> Iterator[None]:
 
 
 def sockets_of(control: Path) -> list[Path]:
-    """The sockets of a volume: one, or that of each volume that is striped into it."""
+    """Sockets of a volume: one, or one for each striped volume."""
     return sorted(control.glob(f"*/{SOCKET_NAME}")) if control.is_dir() else [control]
 
 
 def save_trace(control: Path) -> list[Path]:
-    """Have a volume write the trace that it keeps, and say where: a file for each that is striped into it."""
+    """Have a volume write its trace; returns the files, one for each striped volume."""
     _ask(control, {"command": "save trace"})
     return [socket.with_name(TRACE_NAME) for socket in sockets_of(control)]
 
@@ -115,7 +116,7 @@ def _ask(control: Path, request: Mapping[str, Any]) -> LimiterState:
 
 
 def together(states: Mapping[str, LimiterState]) -> LimiterState:
-    """The state of volumes that are striped into one, as if it were one volume's; limits as ``2-iops``."""
+    """State of striped volumes as of one volume; limits as ``2-iops``."""
     parts = list(states.values())
     return LimiterState(
         levels=_named(states, "levels"),
@@ -158,7 +159,7 @@ def _exchange(control: Path, line: bytes) -> bytes:
 
 @contextmanager
 def _short_path(path: Path) -> Iterator[str]:
-    """A name of the path that fits the 108 bytes of a socket address."""
+    """A name for the path that fits into a socket address's 108 bytes."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
@@ -167,7 +168,7 @@ def _short_path(path: Path) -> Iterator[str]:
 
 
 class ControlPoint:
-    """The daemon's end: never blocks, one request line per connection or many."""
+    """The daemon's end: never blocks; one or more request lines per connection."""
 
     def __init__(self, answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
         """Listen on SOCKET_NAME in the current directory; ``answer`` turns a request into a reply."""
@@ -179,7 +180,7 @@ class ControlPoint:
         self._clients: dict[int, tuple[socket.socket, bytes]] = {}
 
     def descriptors(self) -> list[int]:
-        """What to wait for."""
+        """Descriptors to wait for."""
         return [self._listener.fileno(), *self._clients]
 
     def handle(self, descriptor: int) -> None:
@@ -192,7 +193,7 @@ class ControlPoint:
     def _accept(self) -> None:
         try:
             client, _ = self._listener.accept()
-        except OSError:  # the client has gone again
+        except OSError:  # the client has disconnected
             return
         client.setblocking(False)
         self._clients[client.fileno()] = (client, b"")

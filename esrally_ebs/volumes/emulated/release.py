@@ -1,6 +1,6 @@
-"""Undoing an emulated volume from its directory alone, whatever state its owner or its daemon died in.
+"""Removes an emulated volume, given its directory alone, in whatever state its owner or its daemon died.
 
-Idempotent: every step looks at what the kernel has and does nothing when it is gone.
+Idempotent: every step checks the kernel's state and does nothing if its thing is gone.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from esrally_ebs.volumes.emulated.daemon import process as daemon
 from esrally_ebs.volumes.record import RECORD_NAME, drop_record, read_record
 
 MOUNT_NAME = "mnt"
-PAGE_SUFFIX = ".instance"  # of the page that the volumes of one instance share, in their session's directory
+PAGE_SUFFIX = ".instance"  # of the page that one instance's volumes share, in their session's directory
 _DEFAULT_RUN = Path("/run/esrally-ebs")
 _SHARED_MEMORY = Path("/dev/shm")  # the machine's tmpfs
-_UNMOUNT_S = 60.0  # a busy volume may have dirty pages to write, which it does unlimited
+_UNMOUNT_S = 60.0  # a busy volume may have dirty pages, which it writes unlimited
 _QUICK_S = 15.0
 _END_S = 3.0
 _POLL_S = 0.05
@@ -39,9 +39,9 @@ _OWN_FILES = (
 
 
 def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Unmount, detach and remove whatever of an emulated volume is still there; nothing when all is gone.
+    """Unmount, detach and remove what is left of an emulated volume; does nothing if all is gone.
 
-    Raises SetupError, naming what holds it, when something remains.
+    Raises SetupError, naming the cause, if something remains.
     """
     directory = directory.resolve()
     record = read_record(directory)
@@ -49,7 +49,7 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     if _open_up(directory):
         _settle(directory / MOUNT_NAME)
     else:
-        _end(daemons, signal.SIGKILL, clock)  # requests fail from here on, so nothing below can hang
+        _end(daemons, signal.SIGKILL, clock)  # from here on requests fail, so nothing below can hang
     _unmount(directory / MOUNT_NAME)
     for member in sorted(directory.glob(f"*/{RECORD_NAME}")):
         detach(member.parent, clock=clock)
@@ -60,7 +60,7 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     _end(daemons, signal.SIGTERM, clock)
     _end(_daemons_of(directory), signal.SIGKILL, clock)
     _unmount(directory / daemon.DISK_NAME)
-    # the kernel lets go of a loop device a moment after its last user
+    # the kernel releases a loop device a moment after its last user
     clock.wait_until(lambda: not _loops_of(directory), limit_s=_END_S, poll_s=_POLL_S)
     images = record.created if record is not None else [image_of(root, directory) for root in image_roots()]
     for image in images:
@@ -82,21 +82,21 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
 
 
 def note_loops(directory: Path, names: Sequence[str]) -> None:
-    """Note down which loop devices are the volume's, by names that the kernel gives no other device later."""
+    """Note the volume's loop devices by sequence numbers, which the kernel does not reuse."""
     if names:
         numbers = {name: _sequence_number(name) for name in names}
-        with contextlib.suppress(OSError):  # a full disk: their file tells then, as long as it is mounted
+        with contextlib.suppress(OSError):  # disk full: while mounted, their backing file identifies them
             (directory / _LOOPS_NAME).write_text(json.dumps(numbers))
 
 
 def image_roots() -> tuple[Path, Path]:
-    """Where this run directory's images are: in memory, and on disk for when memory is short."""
+    """Folders of this run directory's images: in memory, and on disk if memory is short."""
     name = "esrally-ebs" if run_dir() == _DEFAULT_RUN else _joined(run_dir())
     return _SHARED_MEMORY / name, home() / "backing" / name
 
 
 def image_of(root: Path, directory: Path) -> Path:
-    """Where below an image root the image of the volume in ``directory`` is by default."""
+    """Default path below an image root for the image of the volume in ``directory``."""
     if directory.parent.parent == run_dir():
         return root / directory.parent.name / f"{directory.name}.img"
     return root / "elsewhere" / f"{_joined(directory)}.img"
@@ -107,22 +107,22 @@ def _joined(path: Path) -> str:
 
 
 def _loops() -> list[tuple[str, Path]]:
-    """Every loop device in use with the file it was attached to."""
+    """Every loop device in use, and the file that it was attached to."""
     loops = []
     for path in sorted(Path("/sys/block").glob("loop*/loop/backing_file")):
-        with contextlib.suppress(OSError):  # detached while we looked
+        with contextlib.suppress(OSError):  # detached meanwhile
             loops.append((path.parent.parent.name, _as_path(path.read_text().strip())))
     return loops
 
 
 def _as_path(text: str) -> Path:
-    return Path(text.removesuffix(" (deleted)"))  # the kernel's mark on names that are gone
+    return Path(text.removesuffix(" (deleted)"))  # the kernel marks deleted names
 
 
 def _daemons(is_near: Callable[[Path], bool]) -> list[tuple[Process, Path]]:
-    """Every daemon with its volume's directory, where it works, among our mounts, if that is near.
+    """Every daemon that works in a directory near ours among our mounts, with that directory.
 
-    No other process's directory is looked into: any user may have put a pipe there by the name of our file.
+    Skips other processes' directories: any user may have put a pipe there under our file's name.
     """
     daemons = []
     for entry in Path("/proc").iterdir():
@@ -137,7 +137,7 @@ def _daemons(is_near: Callable[[Path], bool]) -> list[tuple[Process, Path]]:
 
 
 def _is_daemon(process: Process, directory: Path, entry: Path) -> bool:
-    """As it has noted itself down in its directory; by the variable that it was started with until then."""
+    """Whether it noted itself in its directory or, before that, has the variable that it was started with."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         noted = json.loads((directory / daemon.PROCESS_NAME).read_text())
         if process == Process(noted["pid"], noted["start_ticks"]):
@@ -148,15 +148,15 @@ def _is_daemon(process: Process, directory: Path, entry: Path) -> bool:
 
 
 def _daemons_of(directory: Path) -> list[Process]:
-    """Also those of the volumes that are striped into this one."""
+    """Daemons of this volume, including those of its striped volumes."""
     return [process for process, _ in _daemons(lambda where: directory in (where, where.parent))]
 
 
 def _loops_of(directory: Path) -> list[str]:
-    """The volume's loop devices, as noted.
+    """The volume's loop devices, from the note.
 
-    Until they are, by their file, whose path is ours only if what is mounted there among our mounts is a
-    volume's disk: in another container it may be another file.
+    Without a note, by their backing file, whose path means ours only if a volume's disk is mounted there
+    among our mounts: in another container it may be another file.
     """
     in_use = dict(_loops())
     try:
@@ -170,12 +170,12 @@ def _loops_of(directory: Path) -> list[str]:
 
 
 def _sequence_number(name: str) -> int:
-    """The kernel's count of attachments: another one whenever a loop device gets another file."""
+    """The kernel's count of attachments: changes whenever a loop device gets another file."""
     return int((Path("/sys/block") / name / "diskseq").read_text())
 
 
 def _open_up(directory: Path) -> bool:
-    """Lift all limits so that dirty pages are written fast; whether the daemon answers at all."""
+    """Lift all limits so that dirty pages are written fast; returns whether the daemon answers."""
     socket = directory / control.SOCKET_NAME
     try:
         control.change(socket if socket.exists() else directory, unlimited=True)
@@ -191,20 +191,21 @@ def _end(processes: Sequence[Process], number: int, clock: Clock) -> None:
 
 
 def _settle(point: Path) -> None:
-    """Leave a whole file system even where a copy of our mounts keeps it (unshare, ip netns exec).
+    """Leave a clean file system even if copies of our mounts keep it (unshare, ip netns exec).
 
-    Unmounting here ends it only when those end, by when its daemon has gone; made read-only, it is whole now.
+    Unmounting here ends it only when the copies end, after its daemon. So it is made read-only, and clean,
+    now.
     """
     if (mount := mount_at(point)) is not None:
-        with contextlib.suppress(CommandError, OSError):  # something writes to it, or it answers with errors
-            # XFS writes again for ever what an image without room refuses, and each sync(2) waits for it
+        with contextlib.suppress(CommandError, OSError):  # something is writing, or it answers with errors
+            # XFS retries for ever what a full image refuses, and each sync(2) waits for that
             for retries in Path("/sys/fs/xfs", Path(mount.source).name).glob("error/metadata/*/max_retries"):
                 retries.write_text("0")
             run(["mount", "--options", "remount,ro", point], timeout_s=_UNMOUNT_S)
 
 
 def _unmount(point: Path) -> None:
-    """All mounts at this point; from the name space alone (lazily) when something still uses one."""
+    """Unmount all mounts at this point; lazily, from the name space alone, if one is in use."""
     while mount_at(point) is not None:
         try:
             run(["umount", "--no-canonicalize", point], timeout_s=_UNMOUNT_S)
@@ -214,14 +215,14 @@ def _unmount(point: Path) -> None:
 
 
 def _detach_loop(name: str) -> None:
-    with contextlib.suppress(CommandError):  # gone by itself; or seen again among the leftovers
+    with contextlib.suppress(CommandError):  # already gone; or found again among the leftovers
         run(["losetup", "--detach", f"/dev/{name}"], timeout_s=_QUICK_S)
 
 
 def sweep_images(booted_at_s: float) -> list[Path]:
-    """Remove the images on disk whose volumes a reboot has ended, with their directories in /run; which ones.
+    """Remove images on disk of volumes that a reboot ended, and their directories in /run; returns them.
 
-    One of this boot may be in use in another container, whose run directory may have the same name.
+    Images of this boot may be in use in another container, whose run directory may have the same name.
     """
     gone = [
         image
@@ -238,10 +239,10 @@ def _remove_image(image: Path) -> None:
     try:
         for folder in reversed(own):
             require_private(folder, os.geteuid())
-    except (FileNotFoundError, SetupError):  # gone, or another user's, as is then what lies there
+    except (FileNotFoundError, SetupError):  # gone; or another user's, as then are its contents
         return
     image.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # other images are there
+    with contextlib.suppress(OSError):  # contains other images
         for folder in own:
             folder.rmdir()
 
@@ -249,5 +250,5 @@ def _remove_image(image: Path) -> None:
 def _remove_files(directory: Path) -> None:
     for name in _OWN_FILES:
         (directory / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not there, or still a mount point: then it is among the leftovers
+    with contextlib.suppress(OSError):  # missing; or still a mount point, which is among the leftovers
         remove_mount_point(directory / MOUNT_NAME)

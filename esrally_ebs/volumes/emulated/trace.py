@@ -1,4 +1,4 @@
-"""The I/Os that an emulated volume kept: its daemon's file in, a table of the session's record out."""
+"""Reads the I/Os that an emulated volume's daemon kept, as a table for the session's record."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from esrally_ebs.store.encoding import TRACE
 from esrally_ebs.volumes.emulated import control
 from esrally_ebs.volumes.emulated.daemon.trace import HEAD
 
-_RECORD = np.dtype(  # of daemon/trace.py
+_RECORD = np.dtype(  # as in daemon/trace.py
     [
         *[(name, "<f8") for name in ("at_s", "done_s")],
         *[(name, "<f4") for name in ("queue_s", "path_s")],
@@ -21,9 +21,9 @@ _RECORD = np.dtype(  # of daemon/trace.py
 
 
 def take_trace(socket: Path, arm: str) -> tuple[pa.Table, int]:
-    """The I/Os that a volume kept, by the time they came, and how many older ones were overwritten.
+    """I/Os that a volume kept, in order of arrival, and the number of older ones that were overwritten.
 
-    Raises SetupError when its daemon keeps none or does not answer.
+    Raises SetupError if its daemon keeps none or does not answer.
     """
     tables, lost = [], 0
     for path in control.save_trace(socket):

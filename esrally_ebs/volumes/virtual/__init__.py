@@ -1,8 +1,8 @@
-"""fio jobs on volumes of the catalog in virtual time: the emulator's limits and latencies, no sleeping.
+"""Runs fio jobs on volumes of the catalog in virtual time: the emulator's limits and latencies, no sleeping.
 
-A volume keeps its buckets, and an instance its clock and its own buckets, from job to job, as real ones do.
-Of the computer there is the time between two I/Os and the queue of a block device, and no more: no file
-system, no layout of fio's file.
+A volume keeps its buckets from job to job, and an instance its clock and its own buckets, as real ones do. Of
+the computer only the time between two I/Os and a block device's queue are modelled: no file system, no layout
+of fio's file.
 """
 
 import functools
@@ -27,21 +27,21 @@ from esrally_ebs.volumes.virtual.output import fio_json
 from esrally_ebs.volumes.virtual.state import FioJobs, Host, RandomDraws, Simulation, Volumes
 from esrally_ebs.volumes.virtual.transfer import requests_of
 
-# What fio and the kernel take from the end of one I/O to the beginning of the clone's next: the latencies of
-# the 2021 article leave so much open in its 16 KiB rows with two jobs, 5 us on gp2 and 7 us on gp3.
+# Time of fio and the kernel from the end of an I/O to the beginning of the clone's next: in the 2021
+# article's 16 KiB rows with two jobs, latencies leave that much unexplained, 5 us on gp2 and 7 us on gp3.
 BETWEEN_S = 6e-6
-# With it, and the queue of emulated/law/queue.py, latencies of published runs of 16 clones with 16 I/Os each
-# (2020) come out: see docs/internals/emulation.md.
+# With this and the queue of emulated/law/queue.py, latencies of published runs of 16 clones with 16 I/Os each
+# (2020) are reproduced: see docs/internals/emulation.md.
 AGAIN = 0.87
-_MANY_REQUESTS = 200_000  # from here on compiling pays
+_MANY_REQUESTS = 200_000  # from here on, compiling pays off
 
 Kernel = Callable[..., float]
-_POOL = 1 << 18  # draws; used again when they are used up
+_POOL = 1 << 18  # draws, reused from the start when used up
 _ENDLESS = 1 << 62
 
 
 class SimulatedInstance:
-    """A computer with volumes: their common clock, and the limits that they share."""
+    """A computer with volumes: their common clock, and their shared limits."""
 
     def __init__(self, limits: tuple[Limit, ...] = ()) -> None:
         self.limits = limits
@@ -50,12 +50,12 @@ class SimulatedInstance:
 
 
 class SimulatedVolume:
-    """One volume of the catalog, or several striped; the same ``seed`` gives the same figures."""
+    """One volume of the catalog, or several striped; results are the same for the same ``seed``."""
 
     def __init__(self, spec: VolumeSpec, *, seed: int = 1, instance: SimulatedInstance | None = None) -> None:
-        """Full buckets, and credits as the spec says; on an instance of its own unless one is given.
+        """Full buckets, credits as in the spec; on an instance of its own unless one is given.
 
-        Raises PlanError when the type does not allow the spec.
+        Raises PlanError if the type does not allow the spec.
         """
         self.spec = spec
         self.model: Model = model_for(spec)
@@ -72,7 +72,7 @@ class SimulatedVolume:
         return self.instance.clock_s
 
     def levels(self) -> dict[str, float]:
-        """Tokens in each bucket, the instance's too, negative while in debt."""
+        """Tokens in each bucket, including the instance's; negative: debt."""
         limits = self.limits + self.instance.limits
         return {limit.name: level for limit, level in zip(limits, self._filled(), strict=True)}
 
@@ -81,7 +81,7 @@ class SimulatedVolume:
         self.instance.clock_s += seconds
 
     def refill(self) -> float:
-        """Rest until all buckets but the credits are full, as a session does; the seconds it took."""
+        """Rest until all buckets except credits are full, as a session does; returns the seconds."""
         seconds = seconds_until_full(self.limits + self.instance.limits, self._filled())
         self.rest(seconds)
         return seconds
@@ -95,12 +95,11 @@ class SimulatedVolume:
         seconds: int = 0,
         untouched: bool = False,
     ) -> str:
-        """Run one fio job from now on; what fio would have written, as JSON text.
+        """Run one fio job from now on; returns fio's output for it, as JSON text.
 
-        A mix is drawn I/O by I/O with the job's chances, or dealt with exactly ``reads`` reads. ``compiled``
-        chooses the kernel; by default a large job takes the compiled one. The first ``seconds`` of the job
-        are also counted one by one, under ``per_second``. ``untouched`` says that no block was ever written
-        before, which mattered in 2014.
+        A mix's directions are drawn per I/O, or have exactly ``reads`` reads. ``compiled`` selects the
+        kernel; by default, large jobs use the compiled one. The job's first ``seconds`` are also counted
+        singly, under ``per_second``. ``untouched``: no block was ever written, which mattered in 2014.
         """
         task = VolumeJob(volume=self, job=job, reads=reads, untouched=untouched)
         (text,) = run_together([task], compiled=compiled, seconds=seconds)
@@ -114,16 +113,16 @@ class SimulatedVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeJob:
-    """A job on a volume, and what ``SimulatedVolume.run`` says of it."""
+    """A job on a volume, with options of ``SimulatedVolume.run``."""
 
     volume: SimulatedVolume
     job: BaselineJob
-    reads: int | None = None  # how many of a mix's I/Os are reads; None = tossed
+    reads: int | None = None  # number of reads in a mix; None: drawn
     untouched: bool = False
 
 
 def simulated_volumes(specs: Sequence[VolumeSpec], *, seed: int = 1) -> list[SimulatedVolume]:
-    """A volume for each spec; those that the same instance limits share it, and its clock."""
+    """A volume for each spec; those with the same instance share its limits and clock."""
     instances: dict[str, SimulatedInstance] = {}
     volumes = []
     for spec in specs:
@@ -136,10 +135,10 @@ def simulated_volumes(specs: Sequence[VolumeSpec], *, seed: int = 1) -> list[Sim
 
 
 def run_together(tasks: Sequence[VolumeJob], *, compiled: bool | None = None, seconds: int = 0) -> list[str]:
-    """Run jobs that begin together on volumes of one instance; what fio would have written of each.
+    """Run jobs that begin together on volumes of one instance; returns fio's output of each.
 
-    ``seconds`` of all jobs together are counted one by one. What I/Os waited because of the instance, or of a
-    volume that several jobs use, is that of all of them.
+    ``seconds`` are counted singly for all jobs together. Waits for the instance, or for a volume that several
+    jobs use, are of all these jobs together.
     """
     volumes = list(dict.fromkeys(task.volume for task in tasks))
     instance = volumes[0].instance
@@ -169,7 +168,7 @@ def run_together(tasks: Sequence[VolumeJob], *, compiled: bool | None = None, se
 def _put_back(
     volumes: Sequence[SimulatedVolume], instance: SimulatedInstance, buckets: Buckets, ended_s: float
 ) -> dict[SimulatedVolume, dict[str, float]]:
-    """Put back what the jobs left of the buckets, from their time to the instance's; waits by limit."""
+    """Store the buckets' final state, moved to the instance's time; returns waits by limit."""
     fill(buckets, ended_s)
     instance.clock_s += ended_s
     levels, waits = ([float(value) for value in values] for values in (buckets.levels, buckets.waited_s))
@@ -191,7 +190,7 @@ def _put_back(
 def _hold_back_untouched(
     tasks: Sequence[VolumeJob], volumes: Sequence[SimulatedVolume], buckets: Buckets
 ) -> None:
-    """Lower the IOPS of volumes whose blocks were never written, where that mattered."""
+    """Lower the IOPS of volumes with blocks never written, at dates when that mattered."""
     names = [limit.name for volume in volumes for limit in volume.limits]
     for task in tasks:
         most = task.volume.model.untouched_iops
@@ -202,7 +201,7 @@ def _hold_back_untouched(
 
 
 def _most_ios(task: VolumeJob) -> float:
-    """No job does more I/Os than this."""
+    """Upper bound of the I/Os that a job does."""
     job, volume = task.job, task.volume
     if job.lasts_s is None:
         return ios_of(job)
@@ -247,10 +246,10 @@ def load_of(jobs: Sequence[BaselineJob], devices: Sequence[int]) -> FioJobs:
 
 
 def _draws_of(tasks: Sequence[VolumeJob], seed: int, most_ios: float, requests: float) -> RandomDraws:
-    """Chance for jobs that begin together and do no more than ``most_ios``, and these of as many requests, as
-    arrays; the same seed gives the same.
+    """Random numbers for jobs that begin together, as arrays, enough for ``most_ios`` I/Os of ``requests``
+    each; the same seed gives the same numbers.
 
-    Latencies are drawn per arm and job, the coin of a mix per job alone.
+    Latencies are drawn per arm and job, a mix's directions per job alone.
     """
     first = tasks[0]
     latencies = _generator(seed, first.volume.spec.name, first.job.name)
@@ -267,7 +266,7 @@ def _draws_of(tasks: Sequence[VolumeJob], seed: int, most_ios: float, requests: 
 
 
 def check_room(job: BaselineJob, volume: VolumeSpec) -> None:
-    """Refuse a job whose file, one for all clones as on devices, does not fit on the volume; PlanError."""
+    """Raise PlanError if a job's file, shared by all clones as on devices, does not fit on the volume."""
     room = volume.stripes * volume.size_bytes
     if job.size > room:
         raise PlanError(
@@ -277,7 +276,7 @@ def check_room(job: BaselineJob, volume: VolumeSpec) -> None:
 
 
 def ios_of(job: BaselineJob) -> int:
-    """How many I/Os a job does, endless for one with a runtime."""
+    """Number of I/Os of a job; unbounded if it has a runtime."""
     return job.numjobs * (job.size // job.bs) if job.runtime is None else _ENDLESS
 
 
@@ -285,7 +284,7 @@ def _directions(task: VolumeJob, seed: int) -> Any:  # noqa: ANN401 - a numpy ar
     job = task.job
     if not job.is_mix:
         return np.array(["write" in job.rw])
-    # fio tosses its coin alike in every run, so all arms get the same reads and writes.
+    # fio draws directions alike in every run, so all arms get the same reads and writes.
     coin = _generator(seed, job.name)
     if task.reads is None:
         return coin.random(min(_POOL - 1, ios_of(job))) >= job.rwmixread / 100

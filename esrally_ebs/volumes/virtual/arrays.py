@@ -1,6 +1,4 @@
-"""What the kernel works on, put together from models and buckets: lists when it runs as Python, arrays when
-it is compiled.
-"""
+"""Builds the kernel's state from models and buckets: lists for Python, arrays for the compiled kernel."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +26,7 @@ def arrays(columns: _Columns) -> _Columns:
 
 
 def joined(parts: Sequence[Buckets], now: float) -> Buckets:
-    """The buckets of several as of ``now``, which is time 0 to the kernel."""
+    """Several buckets in one, as of ``now``, which is the kernel's time 0."""
     for part in parts:
         fill(part, now)
     whole = Buckets(*([value for part in columns for value in part] for columns in zip(*parts, strict=True)))
@@ -37,7 +35,7 @@ def joined(parts: Sequence[Buckets], now: float) -> Buckets:
 
 
 def devices_of(models: Sequence[Model]) -> Devices:
-    """Volumes whose buckets stand one after the other."""
+    """Devices for volumes whose buckets follow one another."""
     counts = [len(model.limits) * model.stripes for model in models]
     services = [service for model in models for service in (model.read, model.write)]
     accounts = [model.accounting for model in models]
@@ -76,7 +74,7 @@ def empty_tally(jobs: int, seconds: int) -> Tally:
 
 
 def beginning(devices: Devices, load: FioJobs) -> KernelState:
-    """Every process about to submit its first I/O."""
+    """State with every process about to submit its first I/O."""
     job_of = [job for job, clones in enumerate(load.clones) for _ in range(clones)]
     processes, count = len(job_of), len(devices.own)
     flying = [int(load.depth[job]) for job in job_of]
@@ -109,8 +107,8 @@ def beginning(devices: Devices, load: FioJobs) -> KernelState:
 
 
 def _most_requests(devices: Devices, load: FioJobs, device: int) -> int:
-    """No more requests than this are ever with a device: who finds room for as many as ``requests_of`` says
-    may turn out to need one more, and one more for each chunk that is no multiple of a request.
+    """Upper bound of requests at a device: one that finds room for ``requests_of`` many may need one more,
+    and one more for each chunk that is no multiple of a request.
     """
     most = max(requests_of(devices, device, block) for block in load.block_bytes)
     return devices.queue[device] + 2 * most + 1

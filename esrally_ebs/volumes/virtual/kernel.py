@@ -1,13 +1,13 @@
-"""The event loop of virtual time: fio jobs against volumes' buckets and latencies, no sleeping.
+"""The event loop of virtual time: fio jobs against volumes' buckets and latencies, without sleeping.
 
-Plain numbers and sequences in and out, so that the very same functions run as Python (a small job, at once)
-and compiled by numba (a large one, after some seconds of compiling), with equal results.
+Takes and returns plain numbers and sequences, so that the same functions run as Python (small jobs, at once)
+and compiled by numba (large ones, after some seconds of compiling), with equal results.
 
-A process of fio with an asynchronous engine does one thing at a time: it submits until its depth is in flight
-and from then on takes one completion for each submission. A device holds so many requests; who finds its
-queue full stands still until a place is free, and takes no completions meanwhile. What fio prints as latency
-then is not the device's: with depth d and n processes it is n (d - 1) I/Os divided by their rate, and
-published runs show just that number (63 of 1 x 64, 1020 of 4 x 256, 242 of 16 x 16).
+A fio process with an asynchronous engine does one thing at a time: it submits until its depth is in flight;
+from then on, it takes one completion for each submission. A device holds a limited number of requests. A
+process that finds the queue full stops until a place is free, and takes no completions meanwhile. The latency
+that fio prints is then not the device's: with depth d and n processes it is n (d - 1) I/Os divided by their
+rate, and published runs show just that number (63 for 1 x 64, 1020 for 4 x 256, 242 for 16 x 16).
 """
 
 from esrally_ebs.volumes.virtual.state import (
@@ -35,7 +35,7 @@ from esrally_ebs.volumes.virtual.transfer import (
 
 
 def measure(tally: Tally, at: int, value: float) -> None:
-    """Count one figure of a kind."""
+    """Add one value to a kind's statistics."""
     tally.total[at] += value
     tally.squares[at] += value * value
     tally.most[at] = max(tally.most[at], value)
@@ -43,9 +43,9 @@ def measure(tally: Tally, at: int, value: float) -> None:
 
 
 def record(tally: Tally, row: int, waited_s: float, took_s: float, done_s: float, from_s: float) -> None:
-    """Count one I/O, done ``done_s`` after the start: it waited to be submitted, and then took so long.
+    """Count one I/O, done ``done_s`` after the start; it waited to be submitted, then took ``took_s``.
 
-    Before ``from_s`` nothing is counted, and half seconds begin there, as fio's do after a ramp_time.
+    Nothing before ``from_s`` is counted, and half seconds begin there, as fio's do after a ramp_time.
     """
     tally.ended_s[row // 2] = max(tally.ended_s[row // 2], done_s)
     if done_s < from_s:
@@ -69,7 +69,7 @@ def record(tally: Tally, row: int, waited_s: float, took_s: float, done_s: float
 
 
 def submit(sim: Simulation, process: int, now_s: float) -> None:
-    """One I/O of a process on its way."""
+    """Submit one I/O of a process."""
     load, draws, state = sim.load, sim.draws, sim.state
     job = state.job_of[process]
     toss = state.issued[job] % draws.write_count[job]
@@ -90,7 +90,7 @@ def submit(sim: Simulation, process: int, now_s: float) -> None:
 
 
 def fits(sim: Simulation, process: int, now_s: float) -> bool:
-    """Whether the device has room for one more I/O of this process."""
+    """Whether the device has room for another I/O of this process."""
     devices, load, state = sim.volumes.devices, sim.load, sim.state
     job = state.job_of[process]
     device = load.device[job]
@@ -104,8 +104,8 @@ def fits(sim: Simulation, process: int, now_s: float) -> bool:
 
 
 def chosen(sim: Simulation, device: int) -> int:
-    """Which of the processes that wait for a place gets it, taken off the list: often the same one again, as
-    it runs already, and otherwise any.
+    """Pick the process that gets a free place, and take it off the list: often the last one again, as it is
+    already running, otherwise any.
     """
     draws, state = sim.draws, sim.state
     first, count = device * len(state.job_of), state.waiting_count[device]
@@ -124,7 +124,7 @@ def chosen(sim: Simulation, device: int) -> int:
 
 
 def next_s(sim: Simulation, process: int, now_s: float) -> float:
-    """When a process that has just submitted does its next thing."""
+    """When a process that has just submitted acts next."""
     load, host, state = sim.load, sim.volumes.host, sim.state
     job = state.job_of[process]
     more = state.left[process] > 0 and now_s < load.until_s[job]
@@ -134,7 +134,7 @@ def next_s(sim: Simulation, process: int, now_s: float) -> float:
 
 
 def take(sim: Simulation, process: int, done_s: float) -> None:
-    """A process takes its first completion."""
+    """Take a process's first completion."""
     state = sim.state
     first, count = state.flying_first[process], state.flying_count[process]
     flight = pop(state.done_s, state.flight, first, count)
@@ -147,7 +147,7 @@ def take(sim: Simulation, process: int, done_s: float) -> None:
 
 
 def wake(sim: Simulation, events: int, device: int, now_s: float) -> int:
-    """Places in a device's queue are free: let in who waits; the number of events then."""
+    """Places in a device's queue are free: admit waiting processes; returns the number of events."""
     state = sim.state
     first = device * len(state.job_of)
     while state.waiting_count[device] > 0 and fits(sim, state.waiting[first], now_s):
@@ -160,24 +160,24 @@ def wake(sim: Simulation, events: int, device: int, now_s: float) -> int:
 
 
 def plan(state: KernelState, events: int, at_s: float, who: int) -> int:
-    """Give a process or device its next turn; the number of events then."""
+    """Schedule a process or device; returns the number of events."""
     state.event[events] = who
     push(state.event_s, state.event, 0, events, at_s)
     return events + 1
 
 
 def plan_device(state: KernelState, events: int, device: int) -> int:
-    """Give a device its turn when a place in its queue will be free; the number of events then."""
+    """Schedule a device for when a place in its queue will be free; returns the number of events."""
     at_s = state.tag_s[state.tag_first[device]]
     return plan(state, events, at_s, len(state.job_of) + device)
 
 
 def rests_until(sim: Simulation, process: int, now_s: float) -> float:
-    """When a process with a rate of its own goes on that may not submit yet; -1 when it may.
+    """When a process with a rate may submit again; -1 if it may now.
 
-    The n-th I/O is due n gaps after the start, so what was late is caught up. Before fio sleeps it waits for
-    all that is in flight (with ``io_submit_mode=inline``), so that only who is behind has many. It sleeps no
-    longer than the job's runtime, and that sleep is of the runtime.
+    The n-th I/O is due n gaps after the start, so late ones are caught up. Before fio sleeps it waits for all
+    I/Os in flight (with ``io_submit_mode=inline``), so only late processes have several. It sleeps no longer
+    than the job's runtime, which includes the sleep.
     """
     load, host, state = sim.load, sim.volumes.host, sim.state
     job = state.job_of[process]
@@ -196,8 +196,8 @@ def rests_until(sim: Simulation, process: int, now_s: float) -> float:
 
 
 def step(sim: Simulation, process: int, now_s: float) -> float:
-    """A process takes a completion, if it must, and submits, if it may; when it is its turn again, or -1 when
-    it waits for a place in the queue, or -2 when it is done.
+    """Let a process take a completion if it must, and submit if it may. Returns its next time, -1 if it waits
+    for a place in the queue, or -2 if it is done.
     """
     load, host, state = sim.load, sim.volumes.host, sim.state
     job = state.job_of[process]
@@ -209,7 +209,7 @@ def step(sim: Simulation, process: int, now_s: float) -> float:
     flying = state.flying_count[process]
     if flying > 0 and (not more or flying == load.depth[job]):
         done_s = state.done_s[state.flying_first[process]]
-        if now_s < done_s + host.between_s:  # it came to submit, and the time is up meanwhile
+        if now_s < done_s + host.between_s:  # came to submit, but the time has run out
             return done_s + host.between_s
         take(sim, process, now_s - host.between_s)
         flying -= 1
@@ -226,7 +226,7 @@ def step(sim: Simulation, process: int, now_s: float) -> float:
 
 
 def serve(sim: Simulation) -> float:
-    """Run the jobs on buckets whose levels are those of this moment; the seconds until all I/Os are done."""
+    """Run the jobs on buckets with current levels; returns the seconds until all I/Os are done."""
     state = sim.state
     processes = len(state.job_of)
     events = processes

@@ -1,4 +1,4 @@
-"""The event loop compiled by numba: the functions of kernel.py and transfer.py, and all that they call."""
+"""Compiles the event loop by numba: the functions of kernel.py and transfer.py, and all that they call."""
 
 import hashlib
 import os
@@ -18,11 +18,11 @@ from esrally_ebs.volumes.virtual.transfer import pop, push, settle
 def compiled(
     entry: Callable[..., Any] = kernel.serve, own: Sequence[Callable[..., Any]] = ()
 ) -> Callable[..., Any]:
-    """The kernel's ``serve``, or another ``entry`` with functions of its ``own``, as machine code.
+    """The kernel's ``serve``, or another ``entry`` with its ``own`` functions, as machine code.
 
     Takes some seconds, once per version of the source.
     """
-    # only here: a job of less than a second in Python does not wait for numba
+    # imported here: jobs of less than a second in Python do not wait for numba
     from numba import njit
     from numba.extending import register_jitable
 
@@ -57,7 +57,7 @@ def compiled(
         kernel.step,
         *own,
     )
-    # Nothing is allocated in there: without reference counts it is five times as fast.
+    # It allocates nothing: without reference counts it is five times as fast.
     options: Any = {"_nrt": False}
     for function in parts:
         register_jitable(**options)(function)
@@ -68,10 +68,10 @@ def compiled(
 
 @contextmanager
 def _kept(parts: Sequence[Callable[..., Any]]) -> Iterator[bool]:
-    """Have numba keep machine code beside this file's bytecode; False where that cannot be written.
+    """Have numba cache machine code beside this file's bytecode; False if that is not writable.
 
-    numba looks at the file of ``serve`` alone to tell whether code is stale, so the directory is named by
-    the source of all that is compiled, constants included.
+    numba checks only the file of ``serve`` for changes, so the cache's name includes a hash of all compiled
+    source and constants.
     """
     import numba
 

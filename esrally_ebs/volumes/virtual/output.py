@@ -1,8 +1,7 @@
-"""What a job did in virtual time as the JSON that fio writes, so that one parser and one report serve both.
+"""Writes results of virtual time as fio's JSON, so that one parser and one report serve both.
 
-The figures are those of fio with ``--group_reporting``: runtimes in whole milliseconds, percentiles in the
-middle of the bin that they fall in, rates of half seconds. What is not simulated, as the processor's time, is
-not there.
+Figures are as with fio's ``--group_reporting``: runtimes in whole milliseconds, percentiles as the middle of
+their bin, rates by half seconds. What is not simulated, such as processor time, is left out.
 """
 
 import json
@@ -24,19 +23,19 @@ from esrally_ebs.volumes.virtual.state import (
     percentile_ns,
 )
 
-# What fio prints unless it is asked for others.
+# fio's default percentiles
 PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.95, 99.99)
 VERSION = "fio-3.x (not run: simulated in virtual time by esrally_ebs)"
-_EDGES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)  # of fio's shares of I/Os by latency, in each unit
+_EDGES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)  # upper edges of fio's shares by latency, in each unit
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000}
 _NO_TIME = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
 
 
 def fio_json(job: BaselineJob, number: int, tally: Tally, waited_s: Mapping[str, float]) -> str:
-    """The JSON text of the job that has this number in the tally; ``waited_s`` are the seconds that I/Os
-    waited because of each limit, also of those in the ramp_time, which nothing else counts.
+    """The JSON text of job ``number`` of the tally. ``waited_s``: seconds that I/Os waited for each limit,
+    including the ramp_time, which nothing else counts.
 
-    ``per_second``, when it was counted: I/Os done in each second and their latencies added up.
+    ``per_second``, if counted: I/Os done in each second, and their latencies added up.
     """
     ended_s = float(tally.ended_s[number])
     runtime_ms = max(1, -int(-(ended_s - job.ramp_time) * 1000 // 1))
@@ -83,7 +82,7 @@ def _direction(row: int, tally: Tally, job: BaselineJob, runtime_ms: int) -> dic
         "total_ios": ios,
         "short_ios": 0,
         "drop_ios": 0,
-        # as fio, which measures no submission of an engine that returns when the I/O is done
+        # like fio, which measures no submission time for engines that return when the I/O is done
         "slat_ns": _spread(tally, first + SUBMISSION, 0 if job.is_blocking else ios),
         "clat_ns": {**_spread(tally, first + COMPLETION, ios), **percentiles},
         "lat_ns": _spread(tally, first + WHOLE, ios),
@@ -92,7 +91,7 @@ def _direction(row: int, tally: Tally, job: BaselineJob, runtime_ms: int) -> dic
 
 
 def _spread(tally: Tally, at: int, count: int) -> dict[str, float]:
-    """Seconds of a kind in nanoseconds, as fio tells of them."""
+    """Statistics of a kind of times in nanoseconds, as fio writes them."""
     if not count:
         return _NO_TIME
     mean, deviation = _mean_and_deviation(tally, at, count)
@@ -106,7 +105,7 @@ def _spread(tally: Tally, at: int, count: int) -> dict[str, float]:
 
 
 def _samples(tally: Tally, row: int, block_kib: float, iops: float) -> dict[str, float]:
-    """Rates in I/Os and in KiB a second, of all half seconds that ended and had I/Os."""
+    """Statistics of rates in I/Os and KiB per second, over all ended half seconds with I/Os."""
     at, count = KINDS * row + RATE, int(tally.periods[row])
     low = high = mean = deviation = 0.0
     if count:
@@ -135,7 +134,7 @@ def _mean_and_deviation(tally: Tally, at: int, count: int) -> tuple[float, float
 
 
 def _shares(bins: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Per cent of all I/Os up to each edge, from the one before it on."""
+    """Percentage of all I/Os in each bin, up to and including its edge."""
     edges = [(edge * factor, unit, str(edge)) for unit, factor in _UNITS.items() for edge in _EDGES]
     edges.append((2_000_000_000, "ms", "2000"))
     shares: dict[str, dict[str, float]] = {f"latency_{unit}": {} for unit in _UNITS}

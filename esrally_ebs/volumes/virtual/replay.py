@@ -1,8 +1,8 @@
-"""Recorded requests again, on another volume, in virtual time: what each would have taken there.
+"""Replays recorded requests on another volume in virtual time: how long each would have taken there.
 
-A request is a thread that computes, issues I/Os, and stands still until I/Os are done that it needs. What it
-computes stays the same on any volume, and so does what it needs before what; see ``Thread``. Requests come
-one after the other, as they were recorded, or when they are due, whatever became of those before (``Load``).
+A request is a thread that computes, issues I/Os, and waits until the I/Os that it needs are done. What it
+computes and what it needs stay the same on any volume; see ``Thread``. Requests come one after another, as
+recorded, or at their due times, whatever became of those before (``Load``).
 """
 
 import functools
@@ -26,31 +26,31 @@ Column = npt.NDArray[Any]
 
 
 class Thread(NamedTuple):
-    """Requests one after the other as events, each an I/O or the end of a request, as columns by event.
+    """Consecutive requests as events, each an I/O or the end of a request; one column entry per event.
 
-    An event comes ``compute_s`` after the one before it, and ``after_s`` after each I/O that it needs is
-    done: those are ``needed[first_needed[e]]`` up to ``needed[first_needed[e + 1]]``, excluded.
+    An event comes ``compute_s`` after the one before, and ``after_s`` after each I/O that it needs is done:
+    these I/Os are ``needed[first_needed[e]:first_needed[e + 1]]``.
     """
 
     offset: Column
     size: Column  # bytes; 0 for the end of a request
     write: Column
-    path_s: Column  # what of the volume's time the path to it takes up; inf for what is in memory
+    path_s: Column  # part of the volume's time that the path takes; inf for I/Os answered from memory
     compute_s: Column
-    first_needed: Column  # one more than there are events
+    first_needed: Column  # one entry more than events
     needed: Column  # events
-    after_s: Column  # by place in ``needed``
-    rest_s: Column  # by request: idle before it
-    refilled: Column  # by request: whether all buckets but the credits were full when it began
+    after_s: Column  # aligned with ``needed``
+    rest_s: Column  # by request: idle time before it
+    refilled: Column  # by request: whether all buckets except credits were full at its beginning
 
 
-# Before those that count requests come for so long (a bucket holds a second's), but no more than so many.
+# Warm-up: seconds of requests before those that count (a bucket holds one second), and their largest number.
 _BEFORE_S, _MOST_BEFORE = 10.0, 5000
-_PARTS_APART = 100_003  # parts of an I/O have luck of their own, far from that of the I/Os beside it
+_PARTS_APART = 100_003  # distance of random draws for an I/O's parts, far from those of neighbouring I/Os
 
 
 class Load(NamedTuple):
-    """Requests that come by chance (Poisson), and what computes them."""
+    """Requests that arrive at random (Poisson), and the cores that compute them."""
 
     per_s: float
     cores: int
@@ -58,8 +58,8 @@ class Load(NamedTuple):
 
 class Replayed(NamedTuple):
     latency_s: Column  # by request
-    limit_s: dict[str, float]  # by limit: I/Os' waits, of all requests
-    # By limit: what I/Os took, as a share of what its rate gives meanwhile; under a load while requests come.
+    limit_s: dict[str, float]  # by limit: waits of all requests' I/Os
+    # By limit: I/Os' demand as a share of its rate, while requests came if there was a load.
     used: dict[str, float]
     done_s: Column  # by event: when its I/O was done
 
@@ -73,7 +73,7 @@ def refill(buckets: Buckets, of_credits: Sequence[bool], now_s: float) -> None:
 
 
 def io_s(thread: Thread, volumes: Volumes, normals: Sequence[float], event: int, now_s: float) -> float:
-    """The seconds that an I/O takes, as long as the slowest request that it is split into."""
+    """Seconds that an I/O takes: those of the slowest request that it is split into."""
     offset = thread.offset[event]
     end = offset + thread.size[event]
     draw = event
@@ -96,15 +96,15 @@ def issue(
     event: int,
     now_s: float,
 ) -> None:
-    """Issue the event's I/O, and note when it is done."""
-    done_s[event] = -np.inf  # nobody waits for what is in memory, or for how it comes from the volume
+    """Issue the event's I/O, and set when it is done."""
+    done_s[event] = -np.inf  # nobody waits for I/Os in memory, nor for the copy that is read from the volume
     if thread.path_s[event] < np.inf:
         took_s = io_s(thread, volumes, normals, event, now_s)
         done_s[event] = now_s + max(0.0, took_s - thread.path_s[event])
 
 
 def needed_s(thread: Thread, done_s: Sequence[float], event: int) -> float:
-    """The earliest that the I/Os which the event needs allow."""
+    """Earliest time that the event's needed I/Os allow."""
     latest_s = -np.inf
     for place in range(thread.first_needed[event], thread.first_needed[event + 1]):
         latest_s = max(latest_s, done_s[thread.needed[place]] + thread.after_s[place])
@@ -119,7 +119,7 @@ def run(
     done_s: MutableSequence[float],
     latency_s: MutableSequence[float],
 ) -> float:
-    """Replay all requests, whose latencies are filled in; when the last one ends."""
+    """Replay all requests, filling in their latencies; returns when the last one ends."""
     now_s = began_s = thread.rest_s[0]
     number = 0
     refill(volumes.buckets, of_credits, now_s)
@@ -139,18 +139,18 @@ def run(
 
 
 class Flight(NamedTuple):
-    """Requests that are being served, by place; those of a heap of ``next_s`` are the first of ``place``."""
+    """Requests being served, by place; ``next_s`` and ``place`` are a heap."""
 
-    next_s: MutableSequence[float]  # when a place has something to do, least first
-    place: MutableSequence[int]  # of which place
-    request: MutableSequence[int]  # from here on by place
+    next_s: MutableSequence[float]  # when a place acts next, earliest first
+    place: MutableSequence[int]  # the place of that time
+    request: MutableSequence[int]  # from here on, indexed by place
     event: MutableSequence[int]
     began_s: MutableSequence[float]
-    computes: MutableSequence[bool]  # whether it waits for a core next, and else does what it computed for
+    computes: MutableSequence[bool]  # whether it waits for a core next; else its computing is done
 
 
 def arrive(flight: Flight, count: int, request: int, event: int, due_s: float) -> None:
-    """Begin one more request than ``count``."""
+    """Add a request to ``count`` others."""
     place = push(flight.next_s, flight.place, 0, count, due_s)
     flight.request[place] = request
     flight.event[place] = event
@@ -159,7 +159,7 @@ def arrive(flight: Flight, count: int, request: int, event: int, due_s: float) -
 
 
 def computed_s(free_s: MutableSequence[float], seconds: float, now_s: float) -> float:
-    """When the core that is free first has computed for so long."""
+    """When the core that is free first has computed for this long."""
     if seconds <= 0.0:
         return now_s
     core = 0
@@ -182,10 +182,10 @@ def serve(
     free_s: MutableSequence[float],
     flight: Flight,
 ) -> None:
-    """Serve the requests of ``order`` when they are due, and fill in their latencies.
+    """Serve the requests of ``order`` at their due times, filling in their latencies.
 
-    Each core computes for one request at a time, for whoever came first. ``free_s``: by core. Of a request
-    that is served twice at once, as happens when more come than can be served, I/Os are waited for together.
+    Each core computes for one request at a time, first come first served. ``free_s``: by core. If a request
+    is being served twice at once, under overload, both copies wait for the same I/Os.
     """
     number, count = 0, 0
     while number < len(order) or count > 0:
@@ -216,11 +216,11 @@ def serve(
 def replay(
     thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 1, load: Load | None = None
 ) -> Replayed:
-    """Replay requests on a volume whose buckets are full at first and whose credits are at this fraction.
+    """Replay requests on a volume whose buckets are full at first, with this fraction of its credits.
 
-    The same ``seed`` draws the same luck for each I/O on every volume. Under a ``load`` each request comes
-    once, in an order and at times of chance, after ten seconds of others that do not count; latencies are
-    from when they were due, and nothing fills buckets between requests.
+    The same ``seed`` draws the same chance for each I/O on every volume. Under a ``load`` each request comes
+    once, in random order at random times, after ten seconds of others that do not count; latencies count from
+    the due times, and nothing refills buckets between requests.
     """
     limits = of_each(model.limits, model.stripes) + model.instance_limits
     buckets = buckets_of(limits, 0.0)
@@ -258,7 +258,7 @@ def _serve(
     done_s: Column,
     latency_s: Column,
 ) -> int:
-    """Draw when which request comes, and serve them; how many came."""
+    """Draw the requests' order and times, and serve them; returns how many came."""
     requests = len(latency_s)
     before = min(math.ceil(_BEFORE_S * load.per_s), _MOST_BEFORE)
     passes = [luck.permutation(requests) for _ in range(1 + -(-before // requests))]

@@ -1,10 +1,10 @@
-"""One I/O of virtual time on its way through a device: where it goes, the requests that it is split into, and
-what they wait and take.
+"""Passes one I/O of virtual time through a device: its place, the requests that it is split into, and their
+waits and service times.
 
 Plain numbers and sequences, as in kernel.py, which calls this: the same functions as Python and compiled.
-Heaps are parts of flat sequences, as numba is many times faster with arrays than with lists of tuples. A heap
-has its keys and ids from index ``first`` on. What is least stays behind the last one that is left, so that
-the place, and the id in it, can be given out again.
+Heaps are parts of flat sequences: numba handles arrays many times faster than lists of tuples. A heap has its
+keys and ids from index ``first`` on. A removed key's place, after the last remaining one, keeps its id, so
+that the id can be reused.
 """
 
 from collections.abc import MutableSequence
@@ -23,7 +23,7 @@ from esrally_ebs.volumes.virtual.state import (
 
 
 def push(keys: MutableSequence[float], ids: MutableSequence[int], first: int, count: int, key: float) -> int:
-    """Add a key to a heap of ``count``; the id that was in the free place, which is the key's now."""
+    """Add a key to a heap of ``count``; it gets the id in the free place, which is returned."""
     free = ids[first + count]
     at = count
     while at > 0:
@@ -39,7 +39,7 @@ def push(keys: MutableSequence[float], ids: MutableSequence[int], first: int, co
 
 
 def pop(keys: MutableSequence[float], ids: MutableSequence[int], first: int, count: int) -> int:
-    """Take the least of ``count`` keys; its id, which is in the free place now."""
+    """Remove the least of ``count`` keys; returns its id, which stays in the free place."""
     least = ids[first]
     last = count - 1
     settle(keys, ids, first, last, keys[first + last], ids[first + last])
@@ -50,7 +50,7 @@ def pop(keys: MutableSequence[float], ids: MutableSequence[int], first: int, cou
 def settle(
     keys: MutableSequence[float], ids: MutableSequence[int], first: int, count: int, key: float, id_: int
 ) -> None:
-    """Put a key and its id in the place of the least of ``count``."""
+    """Replace the least of ``count`` keys, and its id."""
     at = 0
     while True:
         below = 2 * at + 1
@@ -75,7 +75,7 @@ def uniform(state: KernelState, draws: RandomDraws) -> float:
 
 
 def next_offset(sim: Simulation, process: int, write: int) -> int:
-    """Where a process's next I/O goes; every job has a file of its own."""
+    """Offset of a process's next I/O; every job has its own file."""
     load, state = sim.load, sim.state
     job = state.job_of[process]
     blocks = max(1, load.file_bytes[job] // load.block_bytes[job])
@@ -88,7 +88,7 @@ def next_offset(sim: Simulation, process: int, write: int) -> int:
 
 
 def length_of(devices: Devices, device: int, offset: int, left: int) -> int:
-    """The bytes of the request that an I/O begins with: no more than a request, or a chunk, holds."""
+    """Bytes of an I/O's first request: at most a request, or up to the end of its chunk."""
     most = max(REQUEST_BYTES, devices.max_io_bytes[device])
     if devices.stripes[device] == 1:
         return min(left, most)
@@ -97,7 +97,7 @@ def length_of(devices: Devices, device: int, offset: int, left: int) -> int:
 
 
 def requests_of(devices: Devices, device: int, size: int) -> int:
-    """How many requests an I/O is split into when it begins where a request, or a chunk, does."""
+    """Number of requests of an I/O that begins at a request's or chunk's boundary."""
     most = max(REQUEST_BYTES, devices.max_io_bytes[device])
     if devices.stripes[device] > 1:
         most = min(most, devices.chunk_bytes[device])
@@ -115,9 +115,9 @@ def request(
     now_s: float,
     beside_s: float,
 ) -> tuple[float, float]:
-    """The seconds that one request waits, and those that it takes with its service time by a ``normal`` draw.
+    """Wait of one request, and its whole time with a service time from a ``normal`` draw, in seconds.
 
-    ``beside_s``: other requests of its I/O wait so long.
+    ``beside_s``: how long other requests of its I/O wait meanwhile.
     """
     devices = volumes.devices
     member = 0
@@ -153,9 +153,9 @@ def request(
 def transfer(
     sim: Simulation, device: int, write: int, offset: int, size: int, saved: float, now_s: float
 ) -> float:
-    """The seconds that one I/O takes: as long as the slowest of the requests that it is split into.
+    """Seconds that one I/O takes: those of the slowest of its requests.
 
-    ``saved`` of its one operation is part of the I/O before, with which it was merged.
+    ``saved``: part of its one operation that belongs to the previous I/O, with which it was merged.
     """
     volumes, draws, state = sim.volumes, sim.draws, sim.state
     waited_s = took_s = 0.0
@@ -173,7 +173,7 @@ def transfer(
 
 
 def merged_part(sim: Simulation, process: int) -> float:
-    """What of a sequential I/O's operation is part of the one before: it waits in the queue beside it."""
+    """Part of a sequential I/O's operation that belongs to the previous one, as it waits beside that one."""
     load, state = sim.load, sim.state
     job = state.job_of[process]
     alone = not state.waited[process] or state.flying_count[process] == 0

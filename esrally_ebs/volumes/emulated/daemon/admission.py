@@ -1,7 +1,7 @@
-"""What one I/O on a volume has to wait, and what of that can be changed while it runs.
+"""How long one I/O on a volume has to wait, and settings of that which can change while it runs.
 
-Takes an I/O and the time; gives when it is due: the limiters' wait, then the service time, less what the path
-itself will take. Pure but for the page that volumes of one instance share.
+For an I/O and a time, gives when it is due: the limiters' wait, plus the service time, less the path's own
+time. Pure, except for the page that volumes of one instance share.
 """
 
 import fcntl
@@ -25,29 +25,29 @@ from esrally_ebs.volumes.emulated.law.buckets import Limiter, pieces
 from esrally_ebs.volumes.emulated.law.queue import Latency, Queue
 
 _NUMBER = struct.Struct("d")
-_MAX_LATENCY_S = 60.0  # with more, the volume would hang rather than be slow
+_MAX_LATENCY_S = 60.0  # longer, and the volume would seem to hang
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
-Lines = tuple[tuple[float, float], ...]  # of reads and of writes: seconds per I/O and per byte
+Lines = tuple[tuple[float, float], ...]  # for reads and writes: seconds per I/O and per byte
 NO_OVERHEAD: tuple[Lines, Lines] = (((0.0, 0.0),) * 2,) * 2
 
 
 def spread_over(least: float, most: float) -> Iterator[float]:
-    """Numbers between, without end; any few of them in a row lie all over (multiples of the golden ratio)."""
+    """Endless numbers in the range; any few in a row are spread over it (multiples of the golden ratio)."""
     return (least + (most - least) * (number * _GOLDEN % 1) for number in count())
 
 
 class InstancePage:
-    """The buckets of one instance in one page of memory that the daemons of all its volumes share.
+    """Buckets of one instance, in a page of memory shared by the daemons of its volumes.
 
-    A file in the session's run directory, mapped by each daemon: level and time of the last filling, by
-    limit. Each I/O holds a record lock on it for the few microseconds of its admission; the kernel gives a
-    lock back when its holder dies, and a half-done update is then off by one I/O at most.
+    A file in the session's run directory, mapped by each daemon: level and last filling time of each limit.
+    Each I/O holds a record lock on it during its admission (a few microseconds). The kernel releases the lock
+    of a dead holder; a half-done update is then off by one I/O at most.
     """
 
     def __init__(self, path: Path, initial: list[float]) -> None:
-        """Map the page; the first to come makes it, with ``initial``."""
+        """Map the page; the first daemon creates it from ``initial``."""
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         size = len(initial) * _NUMBER.size
         with self._locked():
@@ -58,7 +58,7 @@ class InstancePage:
 
     @contextmanager
     def numbers(self) -> "Iterator[memoryview[float]]":
-        """The shared numbers, which nobody else reads or changes meanwhile."""
+        """The shared numbers, locked during the block."""
         with self._locked():
             yield self._numbers
 
@@ -75,7 +75,7 @@ class Admission:
     """The limiters, latencies and counters of one volume."""
 
     def __init__(self, settings: Mapping[str, Any], now: float) -> None:
-        """Full buckets, and credits as set; unlimited until ``change`` ends that.
+        """Start with full buckets and credits as set; unlimited until ``change`` ends that.
 
         ``settings``: ``model`` (``Model.to_json``), ``seed`` of latencies, ``credits`` (a fraction),
         ``time_scale``, and ``instance_page`` (a path, or None for a volume that shares no limits).
@@ -90,7 +90,7 @@ class Admission:
             chunk_bytes=model.chunk_bytes,
         )
         self._queue = Queue(model)
-        self._time_scale = float(settings["time_scale"])  # the model's limits are scaled already
+        self._time_scale = float(settings["time_scale"])  # already applied to the model's limits
         self._limiter.set_credits(settings["credits"], now)
         self._page: InstancePage | None = None
         if settings["instance_page"] is not None:
@@ -102,24 +102,24 @@ class Admission:
         self._overhead = NO_OVERHEAD
         self._counts = [0, 0]  # reads, writes
         self._bytes = [0, 0]
-        self._target_s = [0.0, 0.0]  # what reads and writes were to take, added up
+        self._target_s = [0.0, 0.0]  # intended duration of reads and writes, added up
 
     @classmethod
     def load(cls, settings: Path, now: float) -> Self:
-        """As the settings file of a volume's directory says."""
+        """An admission from the settings file in a volume's directory."""
         return cls(json.loads(settings.read_text()), now)
 
     def count(self, size: int, *, write: bool) -> None:
-        """An I/O has come."""
+        """Count an I/O that has arrived."""
         self._counts[write] += 1
         self._bytes[write] += size
 
     def schedule(
         self, offset: int, size: int, now: float, *, write: bool, in_flight: int
     ) -> tuple[float, float, float]:
-        """Charge one I/O; returns how long it waits for a limit, when it is due, and what the path takes (s).
+        """Charge one I/O; returns its wait for a limit (s), when it is due, and the path's own time (s).
 
-        ``in_flight``: how many others are; any make the path itself slower.
+        ``in_flight``: number of other I/Os; any of them make the path itself slower.
         """
         if self._fixed_s is None:
             limited_s = self._limited_s(offset, size, now, write, in_flight)
@@ -132,7 +132,7 @@ class Admission:
         return limited_s, now + target_s - path_s, path_s
 
     def _service_s(self, offset: int, size: int, write: bool) -> float:
-        """Of striped volumes as long as the slowest of the parts takes."""
+        """For striped volumes, the service time of the slowest part."""
         stripes, chunk_bytes = self._striped
         if stripes == 1:
             return self._latency.seconds(size, write=write)
@@ -147,7 +147,7 @@ class Admission:
             return self._limiter.charge(offset, size, now, write=write, saved=saved)
 
     def change(self, settings: Mapping[str, Any], now: float) -> None:
-        """Change what ``control.change`` names; ValueError for anything else, and then nothing is changed."""
+        """Apply settings as in ``control.change``. Raises ValueError, changing nothing, for any other."""
         changes: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], object]]] = {  # check, apply
             "unlimited": (bool, partial(setattr, self, "unlimited")),
             "time_scale": (_time_scale, lambda times: self._set_time_scale(times, now)),
@@ -164,13 +164,13 @@ class Admission:
             raise ValueError(f"no setting {unknown[0]!r}; there are {', '.join(changes)}")
         checked = {key: changes[key][0](value) for key, value in settings.items()}
         with self._shared():
-            for key, (_, apply) in changes.items():  # in this order, whatever theirs
+            for key, (_, apply) in changes.items():  # in this order, not the request's
                 if key in checked:
                     apply(checked[key])
 
     @contextmanager
     def _shared(self) -> Iterator[None]:
-        """With the instance's buckets as all its volumes left them, and what is done to them for all."""
+        """Load the instance's buckets from the shared page, and store them after the block."""
         if self._page is None:
             yield
             return

@@ -1,7 +1,7 @@
-"""The raw FUSE protocol as far as one regular file needs it: bytes to fields and replies to bytes; no I/O.
+"""The raw FUSE protocol for one regular file: parses requests and builds replies; no I/O.
 
-Source: include/uapi/linux/fuse.h, protocol 7.36. The kernel of the other side is always this machine's own,
-and all machines that EBS exists for are little-endian.
+Source: include/uapi/linux/fuse.h, protocol 7.36. The other side is always this machine's kernel, and all
+machines with EBS are little-endian.
 """
 
 import stat
@@ -11,12 +11,12 @@ from enum import IntEnum
 MAX_IO_BYTES = 1024 * 1024
 HEADER_BYTES = 40
 WRITE_DATA_AT = 80  # header and fuse_write_in, then the data
-REQUEST_BYTES = MAX_IO_BYTES + 4096  # the kernel refuses smaller buffers than a whole request
-MAX_BACKGROUND = 1024  # the default of 12 would be the most requests in flight
+REQUEST_BYTES = MAX_IO_BYTES + 4096  # a whole request; the kernel refuses smaller buffers
+MAX_BACKGROUND = 1024  # requests in flight; the default of 12 would be the limit
 
 
 class Opcode(IntEnum):
-    """The requests that a mounted regular file gets."""
+    """Requests for a mounted regular file."""
 
     FORGET = 2
     GETATTR = 3
@@ -36,7 +36,7 @@ class Opcode(IntEnum):
     FALLOCATE = 43
 
 
-# opcode and unique of the header; offset and size of fuse_read_in and fuse_write_in, void in other requests
+# opcode and unique of the header; offset and size of fuse_read_in and fuse_write_in, unused in others
 REQUEST = struct.Struct("<4xIQ24x8xQI")
 _INIT_IN = struct.Struct("<IIII")
 _FALLOCATE_IN = struct.Struct("<QQQI")
@@ -85,7 +85,7 @@ def attributes_payload(size: int) -> bytes:
 
 
 def open_payload() -> bytes:
-    """Answer to OPEN: no page cache on this side, writes side by side."""
+    """Answer to OPEN: no page cache for this file, and parallel writes."""
     return _OPEN_OUT.pack(1, _OPEN_DIRECT_IO | _OPEN_PARALLEL_DIRECT_WRITES, 0)
 
 
@@ -100,6 +100,6 @@ def fallocate_fields(request: bytes | memoryview) -> tuple[int, int, int]:
 
 
 def interrupted(request: bytes | memoryview) -> int:
-    """The unique number of the request that an INTERRUPT is about."""
+    """The unique number of the request that an INTERRUPT refers to."""
     unique: int = _INTERRUPT_IN.unpack_from(request, HEADER_BYTES)[0]
     return unique

@@ -1,9 +1,9 @@
-"""One emulated volume at work: FUSE requests in, replies out when they are due.
+"""The event loop of one emulated volume: takes FUSE requests, and replies when they are due.
 
-One thread. A request's data are moved when it is taken (writes) or due (reads), so no read is ever torn and a
-read sees every write that arrived before it; only the replies wait, in a heap, so all requests are in flight
-at once. Every acknowledged write is in the backing file; nothing is synced to its disk, as a volume does not
-outlive the machine.
+One thread. It moves a write's data when it takes the request, and a read's data when the reply is due: so no
+read is torn, and a read sees every write that arrived before it. Only replies wait, in a heap, so all
+requests are in flight at once. Every acknowledged write is in the backing file; nothing is synced to the
+file's disk, as a volume does not outlive the machine.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ from esrally_ebs.volumes.emulated.daemon.trace import TraceRing
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_BATCH = 64  # requests taken before pending replies are looked at again
-_AWAKE_S = 1.0  # how long after the last request the processors are kept from sleeping
-_SOON_S = 5e-6  # a reply due this soon is sent now, as one more look at the clock takes as long
+_BATCH = 64  # requests taken before checking for due replies
+_AWAKE_S = 1.0  # after the last request, how long processors are kept awake
+_SOON_S = 5e-6  # a reply due this soon is sent now: checking the clock again takes as long
 # Waking up takes a sleeper 10 to 40 us, more on an idle machine than on a busy one. So this thread wakes up
 # so much earlier that nine times in ten it is in time, and then watches the clock: the time of a reply no
 # longer depends on what else runs. With more in flight it hardly sleeps, and watching would cost too much.
@@ -37,38 +37,38 @@ MAX_SPINNING_IN_FLIGHT = 4
 _LEAD_STEP_S = 2e-6
 MAX_LEAD_S = 100e-6
 _LATE_SHARE = 0.1
-# While the limiters are in debt for longer than this, requests are left with the kernel for this long and
-# then taken together, which saves a wake-up for each. They are due at the same time either way: as long as
-# debt remains, an I/O taken later has just that much less of it to wait out.
+# While the limiters' debt is longer than this, requests wait in the kernel for this long and are then taken
+# together, which saves a wake-up each. They are due at the same time either way: with debt left, an I/O that
+# is taken later has that much less of it to wait for.
 _REST_S = 250e-6
 _READ, _WRITE = int(fuse.Opcode.READ), int(fuse.Opcode.WRITE)
 _TRANSFERS = (_READ, _WRITE)
 _FOREVER = float("inf")
 
-# due, order, unique, offset, size, write, errno; and for the trace: when it came, limited_s, path_s
+# due, order, unique, offset, size, write, errno; for the trace: arrival, limited_s, path_s
 _Reply = tuple[float, int, int, int, int, bool, int, float, float, float]
 
 
 class Channel:
-    """Both ends of a volume's data: one FUSE connection and one backing file (both file descriptors).
+    """Moves a volume's data between a FUSE connection and a backing file (both are file descriptors).
 
-    Data go through pread and pwrite, not a mapping: a full backing store is an error in the reply, never
-    SIGBUS. Each request costs as few system calls and copies as that allows: one to receive it, one for its
-    data, one to answer it.
+    By pread and pwrite, not a mapping: a full backing store is an error in the reply, never SIGBUS. Each
+    request needs as few system calls and copies as possible: one to receive it, one for its data, one to
+    answer it.
     """
 
     def __init__(self, backing: int, device: int) -> None:
-        """Owns the buffers, not the descriptors."""
+        """Takes over the buffers, not the descriptors."""
         self.device = device
         self.size = os.fstat(backing).st_size
-        self.errors = 0  # I/Os that the backing store refused
+        self.errors = 0  # I/Os that the backing file refused
         self._backing = backing
         self.request = _buffer(fuse.WRITE_DATA_AT, fuse.REQUEST_BYTES)
         self._into_request = (self.request,)
         self._reply = _buffer(fuse.REPLY.size, fuse.REPLY.size + fuse.MAX_IO_BYTES)
 
     def receive(self) -> bool | None:
-        """Take one request into ``request``; False when none waits, None when it was withdrawn meanwhile.
+        """Read one request into ``request``; False if none waits, None if it has been withdrawn.
 
         Raises OSError (ENODEV) once the file is unmounted.
         """
@@ -81,7 +81,7 @@ class Channel:
         return True
 
     def store(self, offset: int, size: int) -> int:
-        """Write the request's data to the backing file; 0 or the errno of what went wrong."""
+        """Write the request's data to the backing file; returns 0 or an errno."""
         done = 0
         try:
             while done < size:
@@ -93,7 +93,7 @@ class Channel:
         return 0
 
     def answer_read(self, unique: int, offset: int, size: int) -> None:
-        """Reply with the file's bytes as they are now."""
+        """Reply with the file's current bytes."""
         head = fuse.REPLY.size
         try:
             length = os.preadv(self._backing, (self._reply[head : head + size],), offset)
@@ -112,14 +112,14 @@ class Channel:
             self.send(fuse.WRITTEN.pack(fuse.WRITTEN.size, 0, unique, size, 0))
 
     def send(self, message: bytes | memoryview) -> None:
-        """Write a whole reply; nothing happens when its request was withdrawn meanwhile."""
+        """Write a whole reply; does nothing if its request has been withdrawn."""
         try:
             os.write(self.device, message)
         except FileNotFoundError:
             return
 
     def punch(self) -> int:
-        """Discard, or zero, a range; both leave a hole in the backing file. 0 or an errno."""
+        """Discard or zero a range; both make a hole in the backing file. Returns 0 or an errno."""
         offset, length, mode = fuse.fallocate_fields(self.request)
         if not mode & (fuse.FALLOC_PUNCH_HOLE | fuse.FALLOC_ZERO_RANGE):
             return errno.EOPNOTSUPP
@@ -129,23 +129,23 @@ class Channel:
 
 
 def _buffer(head: int, size: int) -> memoryview:
-    """``size`` bytes whose data, after ``head`` bytes, begin a page; else pages are copied in two parts."""
+    """A buffer of ``size`` bytes of data, page-aligned after ``head`` bytes: else copies take two parts."""
     start = -head % mmap.PAGESIZE
     return memoryview(mmap.mmap(-1, start + size))[start:]
 
 
 class Wakefulness:
-    """Keeps the processors out of sleep states while I/O is going on.
+    """Keeps the processors out of sleep states while there is I/O.
 
-    Waking up a sleeping (virtual) processor takes 20 to 50 us, several times per I/O, but nothing while
-    other work keeps it awake: a volume's latency would depend on what else runs. The kernel drops the
-    request by itself when this process ends. Source: Documentation/power/pm_qos_interface.
+    Waking a sleeping (virtual) processor takes 20 to 50 us, several times per I/O, but nothing if other work
+    keeps it awake: a volume's latency would depend on what else runs. The kernel drops the request when this
+    process ends. Source: Documentation/power/pm_qos_interface.
     """
 
     _DEVICE = Path("/dev/cpu_dma_latency")
 
     def __init__(self) -> None:
-        """Not open yet; never, where the kernel has no such device."""
+        """Not open yet; stays closed if the kernel has no such device."""
         self.descriptor: int | None = None
 
     def hold(self) -> None:
@@ -164,13 +164,13 @@ class Server:
     """One volume: its channel, its limiter, the requests in flight."""
 
     def __init__(self, admission: Admission, backing: int, device: int) -> None:
-        """Serve ``backing`` on the FUSE connection ``device`` (both file descriptors); starts unlimited."""
+        """Serve ``backing`` on the FUSE connection ``device`` (both file descriptors); unlimited at first."""
         self._channel = Channel(backing, device)
         self._admission = admission
         self._pending: list[_Reply] = []
         self._order = 0
         self._trace: TraceRing | None = None
-        self._resting_until = 0.0  # requests are not taken before then; 0.0: as they come
+        self._resting_until = 0.0  # no requests are taken before then; 0.0: as they come
         self._lead_s = 40e-6
         self._stopping = False
         self._control = ControlPoint(self._answer_control)
@@ -178,7 +178,7 @@ class Server:
         self._wakeup, self._signalled = socket.socketpair()
 
     def serve(self) -> None:
-        """Until SIGTERM or until the file is unmounted."""
+        """Run until SIGTERM, or until the file is unmounted."""
         self._watch_signals()
         device = self._channel.device
         others = self._others()
@@ -199,7 +199,7 @@ class Server:
         self._release(_FOREVER)
 
     def _sleep(self, readers: list[int], wake_at: float) -> list[int]:
-        """Until a reader is ready, or until it is time to watch the clock; the ready ones."""
+        """Sleep until a reader is ready, or it is time to watch the clock; returns the ready readers."""
         if wake_at == _FOREVER:
             timeout = None if self._wakefulness.descriptor is None else _AWAKE_S
             return select.select(readers, (), (), timeout)[0]
@@ -215,12 +215,12 @@ class Server:
         return ready
 
     def _learn_lead(self, late_s: float) -> None:
-        """Move the lead towards the one with which ``_LATE_SHARE`` of the replies are late."""
+        """Adjust the lead so that ``_LATE_SHARE`` of the replies are late."""
         step_s = _LEAD_STEP_S * ((1.0 - _LATE_SHARE) if late_s > 0.0 else -_LATE_SHARE)
         self._lead_s = min(MAX_LEAD_S, max(0.0, self._lead_s + step_s))
 
     def _others(self) -> list[int]:
-        """What to wait for besides the device."""
+        """Descriptors to wait for besides the device."""
         return [self._wakeup.fileno(), *self._control.descriptors()]
 
     def _attend(self, ready: list[int]) -> None:
@@ -238,7 +238,7 @@ class Server:
         signal.set_wakeup_fd(self._signalled.fileno())
 
     def _release(self, now: float) -> float:
-        """Answer all that is due; when the next is."""
+        """Answer everything due; returns when the next reply is."""
         pending = self._pending
         while pending:
             due, _, unique, offset, size, write, error, came_s, limited_s, path_s = pending[0]
@@ -259,7 +259,7 @@ class Server:
             self._channel.answer_read(unique, offset, size)
 
     def _take_requests(self) -> None:
-        """Take what waits, but no longer than until a reply is due."""
+        """Take waiting requests, until a reply is due."""
         self._resting_until = 0.0
         channel, pending = self._channel, self._pending
         for _ in range(_BATCH):
@@ -282,7 +282,7 @@ class Server:
                 return
 
     def _accept(self, write: bool, unique: int, offset: int, size: int) -> float:
-        """Take one READ or WRITE: store its data, decide when it is due, hold it; the time it came."""
+        """Take one READ or WRITE: store its data, schedule and hold its reply; returns when it arrived."""
         now = time.monotonic()
         admission = self._admission
         admission.count(size, write=write)
@@ -318,23 +318,23 @@ class Server:
                 self._answer_plain(opcode, unique)
 
     def _answer_plain(self, opcode: int, unique: int) -> None:
-        """Requests that need no fields, or no answer."""
+        """Answer requests without fields; some get no answer."""
         match opcode:
             case fuse.Opcode.FORGET | fuse.Opcode.BATCH_FORGET:
                 pass
             case fuse.Opcode.INTERRUPT:
                 self._hasten(fuse.interrupted(self._channel.request))
-            # All writes that were answered are in the backing file already.
+            # All answered writes are in the backing file already.
             case fuse.Opcode.FSYNC | fuse.Opcode.FLUSH | fuse.Opcode.RELEASE | fuse.Opcode.ACCESS:
                 self._channel.send(fuse.reply(unique))
             case fuse.Opcode.DESTROY:
                 self._channel.send(fuse.reply(unique))
                 self._stopping = True
-            case _:  # the kernel does without
+            case _:  # the kernel handles the error
                 self._channel.send(fuse.reply(unique, error=errno.ENOSYS))
 
     def _hasten(self, unique: int) -> None:
-        """The caller was interrupted: answer its request at once, as what was asked for is done anyway."""
+        """The caller was interrupted: answer its request at once, as its I/O is done anyway."""
         for index, pending in enumerate(self._pending):
             if pending[2] == unique:
                 self._pending[index] = (0.0, *pending[1:])

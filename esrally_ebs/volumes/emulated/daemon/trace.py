@@ -1,19 +1,19 @@
-"""The last I/Os of a volume, kept in memory while it works and written out when asked for."""
+"""Keeps the last I/Os of a volume in memory, and writes them out on request."""
 
 import mmap
 import struct
 import time
 from pathlib import Path
 
-CAPACITY = 1 << 20  # I/Os; 40 MiB, of which only what is used is taken
-# When it came and when its answer was due (monotonic, s); what of that a limit made it wait, and what the
-# path takes besides (s); where, how many bytes, and whether it was a write.
+CAPACITY = 1 << 20  # I/Os; 40 MiB, of which only what is used takes memory
+# Arrival and due time of the answer (monotonic, s); wait for a limit and time of the path (s); offset, bytes,
+# whether it was a write.
 RECORD = struct.Struct("<ddffQII")
-HEAD = struct.Struct("<Qd")  # I/Os ever, and what to add to a monotonic time for seconds since the epoch
+HEAD = struct.Struct("<Qd")  # number of I/Os ever; what to add to monotonic times to get epoch seconds
 
 
 class TraceRing:
-    """A ring of ``CAPACITY`` I/Os in the order in which they were answered; the oldest are overwritten."""
+    """A ring of the last ``CAPACITY`` I/Os in the order of their answers."""
 
     def __init__(self) -> None:
         self._ring = mmap.mmap(-1, CAPACITY * RECORD.size)
@@ -27,7 +27,7 @@ class TraceRing:
         self._count += 1
 
     def save(self, path: Path) -> None:
-        """Write all that is kept, after its head. Raises OSError."""
+        """Write the head and all I/Os that are kept. Raises OSError."""
         size = min(self._count, CAPACITY) * RECORD.size
         with path.open("wb") as file:
             file.write(HEAD.pack(self._count, time.time() - time.monotonic()))

@@ -31,11 +31,11 @@ class Buckets(NamedTuple):
 
     levels: MutableSequence[float]  # tokens as of ``filled_s``, negative while in debt
     filled_s: MutableSequence[float]
-    waited_s: MutableSequence[float]  # the waits that this bucket was the cause of, added up
+    waited_s: MutableSequence[float]  # waits caused by this bucket, added up
     taken: MutableSequence[float]  # tokens, added up
     rates: Sequence[float]
     capacities: Sequence[float]
-    # Tokens of one operation and of one byte: of reads at 2 i, of writes at 2 i + 1.
+    # Tokens per operation and per byte: for reads at 2 i, for writes at 2 i + 1.
     per_operation: Sequence[float]
     per_byte: Sequence[float]
 
@@ -68,11 +68,11 @@ def charge_buckets(
     now: float,
     beside: float,
 ) -> float:
-    """Charge one I/O to buckets ``first`` to ``last - 1`` and to the last ``shared`` of all; fill them first.
+    """Fill buckets ``first`` to ``last - 1`` and the last ``shared`` of all, then charge one I/O to them.
 
     Levels may become negative. Returns the longest wait in seconds, and adds it to that bucket's
-    ``waited_s``, less ``beside``: other parts of a split I/O wait so long at the same time. A bucket that
-    the I/O takes no token from does not delay it.
+    ``waited_s``, less ``beside``, which other parts of the same I/O wait meanwhile. A bucket that the I/O
+    takes no tokens from does not delay it.
     """
     levels, filled_s, waited_s, taken, rates, capacities, per_operation, per_byte = buckets
     longest = 0.0
@@ -103,7 +103,7 @@ def charge_buckets(
 
 
 def fill(buckets: Buckets, now: float) -> None:
-    """Bring all levels up to ``now``."""
+    """Add the tokens that have come back by ``now``."""
     for i, rate in enumerate(buckets.rates):
         elapsed_s = now - buckets.filled_s[i]
         if elapsed_s > 0.0:
@@ -112,7 +112,7 @@ def fill(buckets: Buckets, now: float) -> None:
 
 
 def seconds_until_full(limits: Sequence[Limit], levels: Sequence[float]) -> float:
-    """How long a volume must rest until all buckets but the credits are full."""
+    """Seconds of rest until all buckets except credits are full."""
     return max(
         (
             (limit.capacity - level) / limit.rate
@@ -125,7 +125,7 @@ def seconds_until_full(limits: Sequence[Limit], levels: Sequence[float]) -> floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """One limit's tokens at a time; ``waited_s`` adds up the waits for which this bucket was the cause."""
+    """One limit's level at some time; ``waited_s`` adds up the waits that it caused."""
 
     limit: Limit
     level: float  # tokens, negative while in debt
@@ -133,7 +133,7 @@ class Bucket:
 
 
 def pieces(offset: int, size: int, stripes: int, chunk_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """An I/O on striped volumes (RAID 0) as I/Os of single ones: volume, offset on it, bytes."""
+    """Splits an I/O on striped volumes (RAID 0) into I/Os of single ones: volume, offset there, bytes."""
     end = offset + size
     while offset < end:
         chunk, within = divmod(offset, chunk_bytes)
@@ -143,7 +143,7 @@ def pieces(offset: int, size: int, stripes: int, chunk_bytes: int) -> Iterator[t
 
 
 class Limiter:
-    """All buckets of one volume, or of volumes striped into one; an I/O waits for the slowest of them."""
+    """All buckets of one volume, or of striped volumes; an I/O waits for the slowest."""
 
     def __init__(
         self,
@@ -155,33 +155,33 @@ class Limiter:
         stripes: int = 1,
         chunk_bytes: int = 0,
     ) -> None:
-        """Full buckets: ``limits`` for each of ``stripes`` volumes, ``shared`` once, of their instance.
+        """Full buckets: ``limits`` for each of ``stripes`` volumes, ``shared`` once, for their instance.
 
-        The limits of the third of several volumes are named ``3-iops`` and so on.
+        The third volume's limits are named ``3-iops`` and so on, if there are several.
         """
         self._limits = of_each(limits, stripes) + shared
         self._buckets = buckets_of(self._limits, now)
         self._own = len(limits)
         self._shared = len(shared)
-        self._owns = len(limits) * stripes  # buckets of the volumes; the instance's come after them
+        self._owns = len(limits) * stripes  # buckets of the volumes; the instance's follow
         self._stripes = stripes
         self._chunk = chunk_bytes
         self._max_io = accounting.max_io_bytes
         self._merge_over = accounting.merges_over
         self._least = accounting.least_bytes
         self._next_offsets = [-1] * stripes
-        self._paid_to = [-1] * stripes  # the end of what was charged, there or beyond
+        self._paid_to = [-1] * stripes  # by volume: offset up to which I/O has been charged
 
     @property
     def buckets(self) -> Mapping[str, Bucket]:
-        """Each bucket as it was when the volume was last asked for anything."""
+        """Buckets by limit, as of the last call."""
         states = zip(self._limits, self._buckets.levels, self._buckets.waited_s, strict=True)
         return {limit.name: Bucket(limit=limit, level=level, waited_s=w) for limit, level, w in states}
 
     def charge(self, offset: int, size: int, now: float, *, write: bool = False, saved: float = 0.0) -> float:
-        """Charge one I/O that arrives ``now``; returns the seconds that it must wait before it is served.
+        """Charge one I/O that arrives ``now``; returns the seconds that it must wait for service.
 
-        ``saved`` is the part of its one operation that merging with the I/O before it saves.
+        ``saved`` is the part of an operation that merging with the previous I/O saves.
         """
         if self._stripes == 1:
             return self._charge_member(0, offset, size, now, write, saved, 0.0)
@@ -212,36 +212,36 @@ class Limiter:
         )
 
     def refill(self, now: float) -> None:
-        """Fill the volumes' buckets but the credits; the instance's stay, as other volumes use them."""
+        """Fill the volumes' buckets except credits; not the instance's, which other volumes use."""
         self._set(range(self._owns), 1.0, now)
 
     def drain(self, now: float) -> None:
-        """Empty the volumes' buckets but the credits; the instance's stay."""
+        """Empty the volumes' buckets except credits; not the instance's."""
         self._set(range(self._owns), 0.0, now)
 
     def drain_instance(self, now: float) -> None:
-        """Empty the instance's buckets but the credits."""
+        """Empty the instance's buckets except credits."""
         self._set(range(self._owns, len(self._limits)), 0.0, now)
 
     def set_credits(self, fraction: float, now: float) -> None:
-        """Set the volumes' burst credits to a fraction of their buckets; the instance's stay."""
+        """Set the volumes' burst credits to a fraction of their capacity; not the instance's."""
         fill(self._buckets, now)
         for i, limit in enumerate(self._limits[: self._owns]):
             if limit.of_credits:
                 self._buckets.levels[i] = fraction * limit.capacity
 
     def seconds_until_full(self, now: float) -> float:
-        """How long the volume must rest until all buckets but the credits are full."""
+        """Seconds of rest until all buckets except credits are full."""
         fill(self._buckets, now)
         return seconds_until_full(self._limits, self._buckets.levels)
 
     def levels(self, now: float) -> dict[str, float]:
-        """Tokens in each bucket, negative while in debt."""
+        """Tokens in each bucket; negative: debt."""
         fill(self._buckets, now)
         return {limit.name: level for limit, level in zip(self._limits, self._buckets.levels, strict=True)}
 
     def shrink(self, times: float, now: float) -> None:
-        """Divide what the volumes' buckets hold by this factor, as full as they are; rates and debts stay."""
+        """Divide the capacities of the volumes' buckets, and levels above 0; rates and debts stay."""
         fill(self._buckets, now)
         self._limits = shrunk(self._limits[: self._owns], times) + self._limits[self._owns :]
         self._buckets = self._buckets._replace(capacities=[limit.capacity for limit in self._limits])
@@ -249,11 +249,11 @@ class Limiter:
             self._buckets.levels[i] /= times if self._buckets.levels[i] > 0.0 else 1.0
 
     def shared_state(self) -> list[float]:
-        """Levels, and the times of their last filling, of the instance's buckets."""
+        """Levels and last filling times of the instance's buckets."""
         return [*self._buckets.levels[self._owns :], *self._buckets.filled_s[self._owns :]]
 
     def set_shared_state(self, state: Sequence[float]) -> None:
-        """Take over what ``shared_state`` gave, maybe elsewhere."""
+        """Set the instance's buckets from a ``shared_state``, perhaps of another process."""
         self._buckets.levels[self._owns :] = state[: self._shared]
         self._buckets.filled_s[self._owns :] = state[self._shared :]
 

@@ -1,7 +1,7 @@
-"""The queue before a volume, and the time of service: how many requests its device holds, what merging saves.
+"""The queue before a volume, and service times: how many requests its device holds, and what merging saves.
 
-A sequential I/O that waits for a place in a full queue can join the one before it, and both then count as
-one operation. Virtual time and the daemon use the same functions; only how each knows who waits differs.
+A sequential I/O that waits for a place in a full queue can be merged with the one before it; both then count
+as one operation. Virtual time and the daemon share these functions, and differ in how they know who waits.
 """
 
 import math
@@ -9,14 +9,14 @@ import random
 
 from esrally_ebs.catalog.limits import Model, Service
 
-# Requests that a volume's device holds; 32 is what the NVMe queue of an EBS volume has. With it, latencies of
-# published runs of 16 clones with 16 I/Os each (2020) come out: see docs/internals/emulation.md.
+# Requests that a volume's device holds; the NVMe queue of an EBS volume has 32. With it, latencies of
+# published runs of 16 clones with 16 I/Os each (2020) are reproduced: see docs/internals/emulation.md.
 QUEUE = 32
 # AWS advises one I/O in flight per 1,000 IOPS ("I/O characteristics and monitoring", User Guide of 2023).
-# Fewer would keep a volume from what it is sold for: 32 in flight at 0.28 ms are 114,000 of io2's 256,000.
+# Fewer would keep a volume below its limit: 32 in flight at 0.28 ms are 114,000 of io2's 256,000.
 IOPS_OF_A_REQUEST = 1000
-# What of an operation is saved by an I/O that waits, fitted to 4,930 IOPS of sequential 64 KiB on a volume of
-# 3,000 IOPS (2023).
+# Part of an operation that a waiting I/O saves by merging, fitted to 4,930 IOPS of sequential 64 KiB on a
+# volume of 3,000 IOPS (2023).
 MERGED = 0.39
 
 
@@ -26,7 +26,7 @@ def drawn_s(median_s: float, sigma: float, normal: float) -> float:
 
 
 class Latency:
-    """Draws service times of reads and writes, once the limiters let them pass: operation and size in.
+    """Draws service times of reads and writes, which follow the limiters' wait.
 
     ``(base + per_kib * KiB) * exp(N(0, sigma))``: a log-normal whose median grows linearly with the size. The
     same seed gives the same sequence.
@@ -38,8 +38,8 @@ class Latency:
         self.slow_reads(1.0)
 
     def slow_reads(self, times: float) -> None:
-        """Multiply the service time of reads by this factor from now on."""
-        # Plain numbers in tuples, as the daemon draws tens of thousands a second.
+        """From now on, multiply the service time of reads by this factor."""
+        # Tuples of plain numbers, as the daemon draws tens of thousands a second.
         self._of = tuple((*s.line_s(), s.sigma) for s in (self._read.slowed(times), self._write))
 
     def seconds(self, size: int, *, write: bool) -> float:
@@ -50,16 +50,16 @@ class Latency:
 
 
 def places(model: Model) -> int:
-    """How many requests the devices of a volume hold, all members of a striped one together."""
+    """Requests that a volume's devices hold, all members of a stripe together."""
     iops = max((limit.rate for limit in model.limits if limit.name == "iops"), default=0.0)
     return max(QUEUE, math.ceil(iops / IOPS_OF_A_REQUEST)) * model.stripes
 
 
 def saved_of(size: int, max_io_bytes: int, merge_over_bytes: int) -> float:
-    """What of its operation a sequential I/O of ``size`` bytes saves when it waits beside the one before it.
+    """Part of its operation that a sequential I/O of ``size`` bytes saves if it waits beside the last one.
 
-    Nothing where it is as large as an I/O can be, or where sequential I/Os are counted together anyway (HDD
-    types; SSD types have a negative ``merge_over_bytes``).
+    0 for the largest size of an I/O, and where sequential I/Os are counted together anyway (HDD types; SSD
+    types have a negative ``merge_over_bytes``).
     """
     if merge_over_bytes >= 0 or size >= max_io_bytes:
         return 0.0
@@ -67,20 +67,20 @@ def saved_of(size: int, max_io_bytes: int, merge_over_bytes: int) -> float:
 
 
 class Queue:
-    """A volume's queue as the daemon sees it, which is given all requests at once and must tell who waits."""
+    """A volume's queue for the daemon, which gets all requests at once and must find out which ones wait."""
 
     def __init__(self, model: Model) -> None:
         self._max_io = model.accounting.max_io_bytes
         self._merge_over = model.accounting.merges_over
         self._places = places(model)
-        self._ends: dict[tuple[int, bool], None] = {}  # of the last requests, as many as there are places
+        self._ends: dict[tuple[int, bool], None] = {}  # ends of the last requests, up to as many as places
 
     def saved(self, offset: int, size: int, in_flight: int, *, write: bool) -> float:
-        """What of its operation a request saves that comes when ``in_flight`` others are not answered yet."""
+        """Part of its operation that a request saves, if ``in_flight`` others are not answered yet."""
         ends = self._ends
         waits_beside = in_flight >= self._places and (offset, write) in ends
         end = offset + size, write
-        ends.pop(end, None)  # so that it is the newest
+        ends.pop(end, None)  # reinserted below as the newest
         ends[end] = None
         if len(ends) > self._places:
             del ends[next(iter(ends))]
