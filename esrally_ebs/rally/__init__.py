@@ -10,13 +10,13 @@ from typing import Any
 def register(registry: Any, *, plan: str = "", of_track: bool = True) -> None:
     """Register the pack's processor, runners and parameter sources with Rally, once.
 
-    ``plan`` is raced where the track parameter of that name is not given; ``of_track`` says that the track
-    itself asks for the pack, so that it may have the pack's parameters.
+    ``plan`` is raced unless the track parameter of that name is given. ``of_track``: the track itself asks
+    for the pack, so its parameters may be the pack's.
     """
     if getattr(registry, "has_pack", False):
         return
     registry.has_pack = True
-    # imported here: the rest of the pack must be importable without loading Rally
+    # imported here: the rest of the pack must be importable without Rally
     from esrally.exceptions import SystemSetupError
     from esrally.track import loader
 
@@ -25,7 +25,7 @@ def register(registry: Any, *, plan: str = "", of_track: bool = True) -> None:
     from esrally_ebs.workload.queries import replay
 
     registry.register_track_processor(processor.Pack(plan, of_track=of_track))
-    # Rally drops its own preparator when another processor is registered; it must come last.
+    # Rally drops its own preparator if another processor is registered; it must come last.
     registry.register_track_processor(loader.DefaultTrackPreparator())
     registry.register_param_source(request_source.PARAM_SOURCE, request_source.RequestSource)
     registry.register_param_source(replay.PARAM_SOURCE, replay.Replay)
@@ -37,6 +37,6 @@ def register(registry: Any, *, plan: str = "", of_track: bool = True) -> None:
             (open_loop.DRAWN, open_loop.DrawnArrivals),
             (knee.NAME, knee.StepSchedule),
         ):
-            with suppress(SystemSetupError):  # registered by the process that this worker was forked from
+            with suppress(SystemSetupError):  # registered in the process that forked this one
                 registry.register_scheduler(name, own)
         runners.register(registry)

@@ -1,7 +1,7 @@
-"""How the pack gets into Rally's other processes: an object in their configuration installs it.
+"""Installs the pack in Rally's other processes, by an object in their configuration.
 
-Rally starts each actor by fork or spawn and sends it the configuration. Fork would inherit what race control
-installed, spawn would not; the object works in both.
+Rally starts each actor by fork or spawn and sends it the configuration. Forked actors inherit what race
+control installed, spawned ones do not; the object works for both.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _installed: dict[str, Any] = {}
 
 
 class Activation:
-    """Carried in Rally's configuration; names the context file of the session, or who else knows of it."""
+    """Carried in Rally's configuration; has the path of the session's context file, or who to ask instead."""
 
     def __init__(
         self, context_path: Path, is_quiet: bool = True, coordinator: Coordinator | None = None
@@ -42,7 +42,7 @@ def _unpickled(path: str, is_quiet: bool, coordinator: Coordinator | None) -> Ac
 
 
 def install(context_path: Path, write: Callable[[str], None] = lambda line: None) -> None:
-    """Replace in this process what a session needs replaced, once; ``write`` gets a line at each stage."""
+    """Replace in this process, once, what a session needs replaced; ``write`` gets a line at each stage."""
     if _installed.get("path") == context_path:
         return
     _installed["path"] = context_path
@@ -51,17 +51,17 @@ def install(context_path: Path, write: Callable[[str], None] = lambda line: None
 
 
 def coordinator() -> CoordinatorClient | None:
-    """Who does for this process what only the machine with the volumes can; None on that machine."""
+    """Client for steps that only the machine with the volumes can do; None on that machine."""
     client: CoordinatorClient | None = _installed.get("coordinator")
     return client
 
 
 def current() -> Context:
-    """The session that this process takes part in, as it is: nodes that were started anew have other pids."""
+    """The current context of this process's session; restarted nodes have other pids."""
     if remote := coordinator():
         return remote.context
     path = _installed["path"]
-    with suppress(OSError):  # taken down meanwhile: what is left to do is done with what is known
+    with suppress(OSError):  # already taken down: the rest is done with the last known context
         version = path, path.stat().st_mtime_ns
         if _installed.get("version") != version:
             _installed.update(context=load_context(path), version=version)

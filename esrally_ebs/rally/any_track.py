@@ -1,7 +1,8 @@
-"""Tracks without our line: the pack registers itself after whatever the track registers.
+"""Tracks that do not register the pack: the pack registers itself after them.
 
-``esrally-ebs race`` starts ``esrally`` with our track parameters in the environment, for Rally refuses those
-that a track does not use. ``local_actors`` calls ``join`` when Rally's module of tracks has been loaded.
+``esrally-ebs race`` starts ``esrally`` with our track parameters in the environment, since Rally refuses
+those that a track does not use. ``local_actors`` calls ``join`` once Rally's module of tracks has been
+loaded.
 """
 
 import json
@@ -18,21 +19,21 @@ _VARIABLE = "ESRALLY_EBS_RACE"
 
 
 def environment(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """The variables of a race with these track parameters of the pack."""
+    """Environment variables for a race with these track parameters of the pack."""
     return {_VARIABLE: json.dumps(parameters)}
 
 
 def parameters() -> dict[str, Any]:
-    """What this race was started with by our own command; empty when it was not."""
+    """Track parameters from our own command; empty if Rally was started otherwise."""
     given: dict[str, Any] = json.loads(os.environ.get(_VARIABLE, "{}"))
     return given
 
 
 def join(loader: ModuleType) -> None:
-    """Have every track register the pack, last, if this race was started for that."""
+    """If our command started this race, have every track register the pack last."""
     if not parameters():
         return
-    from esrally import exceptions  # not above: report and the like import this module, and need no Rally
+    from esrally import exceptions  # imported here: report and others import this module, and need no Rally
 
     reader = loader.TrackPluginReader
     has_plugins, load = reader.can_load, reader.load
@@ -49,8 +50,8 @@ def join(loader: ModuleType) -> None:
 
 
 def _refuse(error: Any) -> NoReturn:
-    """Raises PlanError for an error in a track's own code; Rally says what it was to its log alone."""
-    from esrally_ebs.rally import patches  # which imports this module
+    """Raise PlanError for an error in a track's own code, which Rally describes only in its log."""
+    from esrally_ebs.rally import patches  # imported here: it imports this module
 
     patches.install([patches.FAILURE])
     cause = error.__context__

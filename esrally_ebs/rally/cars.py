@@ -1,7 +1,4 @@
-"""Rally cars -> node settings: ``--car``, ``--car-params`` and a plan's ``[node]`` all come through here.
-
-Rally's own team loader reads them from the package, which is also a team path for Rally's pipelines.
-"""
+"""Rally cars to node settings, for ``--car``, ``--car-params`` and a plan's ``[node]``."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,10 +14,10 @@ from esrally_ebs.node import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, page_cac
 from esrally_ebs.units import format_bytes, parse_bytes
 
 VARIABLES = ("heap_size", "page_cache", "memory_limit", "cpus", "store_type", "readahead", "java_opts")
-# these mean something to Rally's own pipelines only
+# used by Rally's own pipelines only
 _RALLYS_OWN = ("runtime.jdk", "build.jdk", "jdk.", "system.", "docker.")
-# the compose file decides these: the pack finds a node, its data and its log by them, and nobody else reaches
-# one that has the machine's network
+# Set by the compose file: the pack finds a node, its data and its log by them, and they keep others away from
+# a node that has the machine's network.
 _FIXED = (
     "path.",
     "http.port",
@@ -34,7 +31,7 @@ _FIXED = (
 )
 
 
-# what an Elasticsearch image takes from its environment as a setting; it says nothing of anything else
+# Elasticsearch images take these environment variables as settings; they set nothing else
 _SETTING = re.compile(r"[a-z0-9_]+\.[a-z0-9_][\w.-]*")
 _PAGE_BYTES = 4096  # the kernel counts readahead in pages
 
@@ -49,10 +46,10 @@ def car_names() -> list[str]:
 
 
 def load_settings(names: Sequence[str], params: Mapping[str, Any]) -> NodeSettings:
-    """The settings of a node that has these cars, later ones over earlier ones and ``params`` over all.
+    """Settings of a node with these cars; later cars override earlier ones, and ``params`` override all.
 
-    A parameter is a car variable, or with a dot in its name an Elasticsearch setting. Raises PlanError for
-    an unknown car or variable and for values that no node can start with.
+    A parameter is a car variable or, if its name has a dot, an Elasticsearch setting. Raises PlanError for an
+    unknown car or variable, and for values that no node can start with.
     """
     _check_names(names)
     _check_params(params)
@@ -80,7 +77,7 @@ def load_settings(names: Sequence[str], params: Mapping[str, Any]) -> NodeSettin
 
 
 def is_setting(name: str) -> bool:
-    """Whether a car variable is an Elasticsearch setting, and neither the pack's nor Rally's own."""
+    """Whether a car variable is an Elasticsearch setting, not one of the pack's or Rally's."""
     return "." in name and not name.startswith(_RALLYS_OWN)
 
 
@@ -117,9 +114,9 @@ def _check_params(params: Mapping[str, Any]) -> None:
 
 
 def _bytes(variables: Mapping[str, Any], name: str) -> int:
-    """A size; 0 when it is left empty."""
+    """A size in bytes; 0 if empty."""
     value = variables[name]
-    # as text: from a plan or from JSON a value may be of any type, and a number may be negative
+    # as text: a plan's or JSON's value may have any type, and a number may be negative
     return 0 if value == "" else parse_bytes(str(value), what=f"car variable {name}")
 
 

@@ -1,8 +1,8 @@
-"""Where the load is made elsewhere: what a request needs of the machine with the volumes, asked of it.
+"""On a load host: asks the machine with the volumes for what a request needs of it.
 
-A load host has no volumes, nodes or session folder. Its runners ask race control's
-``CoordinatorService``: one JSON line each way over TCP, to the address that the service listens at. Each
-answer says how long the coordinator itself took, so what the way adds is known for every request.
+A load host has no volumes, nodes or session folder. Its runners ask race control's ``CoordinatorService``:
+one JSON line each way over TCP, at the address where the service listens. Each answer has the coordinator's
+own time, so the delay of the network is known for every request.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from esrally_ebs.node.eviction import Drop
 from esrally_ebs.session.asking import error_of, line_of
 from esrally_ebs.store.context import Context
 
-_CLOCK_S = 30.0  # between two comparisons of the clocks
+_CLOCK_S = 30.0  # seconds between two comparisons of the clocks
 _CONNECT_S = 10.0
-_LEAVE_S = 10.0  # for a worker whose coordinator has hung up; in an orderly end it is told to by Rally
-# s, s, times; and ms, for what was sent and not acknowledged, which no keepalive is sent after
+_LEAVE_S = 10.0  # for a worker whose coordinator has hung up; in an orderly end Rally ends it
+# s, s, times; ms for unacknowledged data, for which no keepalive is sent
 _NOTICED = {
     socket.TCP_KEEPIDLE: 5,
     socket.TCP_KEEPINTVL: 5,
@@ -41,14 +41,14 @@ _NOTICED = {
 
 
 def keep_alive(connection: socket.socket | TransportSocket) -> None:
-    """Have the kernel notice within 20 s that the other end is gone, by its power or its network."""
+    """Have the kernel notice within 20 s that the other end has lost power or network."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _NOTICED.items():
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Coordinator(NamedTuple):
-    """Where the service listens, and the word that it answers to."""
+    """Address of the service, and the token that it requires."""
 
     host: str
     port: int
@@ -56,13 +56,13 @@ class Coordinator(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether this process runs on the coordinator itself."""
+        """Whether this process is on the coordinator itself."""
         addresses = (each.address for card in psutil.net_if_addrs().values() for each in card)
         return self.host in addresses
 
 
 class Connection:
-    """One line each way, once token and version are known to fit."""
+    """One line each way, after token and version have been checked."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         address = coordinator.host, coordinator.port
@@ -70,11 +70,11 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.file = self._socket.makefile("rb")
         self.ask({"token": coordinator.token, "version": esrally_ebs.__version__})
-        self._socket.settimeout(None)  # fio and the refilling of buckets take as long as they take
+        self._socket.settimeout(None)  # no timeout: fio and refilling buckets may take long
         keep_alive(self._socket)
 
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], float]:
-        """The answer, and what the way added (s). Raises the coordinator's errors, and OSError."""
+        """The answer, and the network's delay (s). Raises the coordinator's errors, and OSError."""
         began_s = time.perf_counter()
         self._socket.sendall(line_of(request))
         line = self.file.readline()
@@ -87,7 +87,7 @@ class Connection:
         return answer, max(0.0, elapsed_s - answer["seconds"])
 
     def wait(self) -> None:
-        """Until the coordinator hangs up, or is gone."""
+        """Wait until the coordinator hangs up or is gone."""
         with suppress(OSError):
             self.file.read(1)
 
@@ -97,7 +97,7 @@ class Connection:
 
 
 class CoordinatorClient:
-    """Asks the coordinator; makes connections of its own in each process that uses it."""
+    """Asks the coordinator; opens new connections in each process that uses it."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
@@ -105,38 +105,37 @@ class CoordinatorClient:
         self._pid = os.getpid()
         self._compared_s = float("-inf")
         self._epoch_s = 0.0
-        self._way_s = 0.0  # since the request before
+        self._way_s = 0.0  # network's delay since the last request
         self._attends = False
 
     @cached_property
     def context(self) -> Context:
-        """The session; what changes of it when nodes are started anew concerns the coordinator alone."""
+        """The session's context; changes by restarted nodes concern only the coordinator."""
         return _CONTEXT.validate_python(self._ask("context"))
 
     def attend(self) -> None:
-        """Have the coordinator miss this process once it is gone; this process ends after the coordinator."""
+        """Let the coordinator notice when this process is gone; end this process after the coordinator."""
         if self._attends:
             return
-        connection = self._connection()  # which does nothing else
+        connection = self._connection()  # used for nothing else
         self._way_of(connection, _request("attend"))
         self._attends = True
         threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
 
     def make_cold(self, block: Block) -> tuple[Drop, Connection]:
-        """Have the arm's buckets filled, the arm made cold, that recorded, its volumes observed from then on.
+        """Fill the arm's buckets, make it cold, record that, and observe its volumes from then on.
 
-        All of it is one question, and the request follows its answer, ``observed`` by the connection that it
-        came by: nothing is kept of a request that is never made. Raises MeasurementError when the arm does
-        not get cold.
+        One question for all: the request follows the answer, and ``observed`` uses its connection, so nothing
+        is kept of a request that is never made. Raises MeasurementError if the arm does not get cold.
         """
         answer, connection = self._send("make_cold", block=block)
         return _DROP.validate_python(answer), connection
 
     @asynccontextmanager
     async def observed(self, block: Block, connection: Connection | None = None) -> AsyncIterator[None]:
-        """Has the arm's volumes observed meanwhile, and the way to the coordinator kept with that.
+        """Have the arm's volumes observed during the block, and the network's delay recorded.
 
-        It is asked in threads: other clients of this process go on meanwhile.
+        Asks in threads, so that this process's other clients continue.
         """
         if connection is None:
             connection = (await asyncio.to_thread(self._send, "observe", block=block))[1]
@@ -145,7 +144,7 @@ class CoordinatorClient:
             yield
             await asyncio.to_thread(self._way_of, connection, {"way_s": before_s})
         except BaseException:
-            connection.close()  # so that the coordinator keeps nothing of what failed
+            connection.close()  # then the coordinator keeps nothing of the failed request
             raise
         self._idle.append(connection)
 
@@ -153,26 +152,26 @@ class CoordinatorClient:
         self._ask("between", block=block)
 
     def is_over(self, round_: int) -> bool:
-        """Whether the rounds were ended before this one."""
+        """Whether the rounds ended before this one."""
         return bool(self._ask("is_over", round_=round_))
 
     def fault(self, arm: str, error: Exception) -> EbsError | None:
-        """The error to raise in place of this one, once recorded; None when nothing of ours is broken."""
+        """Record an error on an arm; returns the one to raise instead, None if nothing of ours is broken."""
         kind = type(error).__name__ if isinstance(error, EbsError) else ""
         answer = self._ask("fault", arm=arm, kind=kind, text=str(error))
         return None if answer is None else error_of(answer)
 
     async def stamp(self) -> dict[str, float]:
-        """For a sample: when this machine's ``time.perf_counter()`` was 0, by the coordinator's clock."""
-        if not self._epoch_s:  # all clients wait for the first time
+        """For samples: when this machine's ``time.perf_counter()`` was 0, by the coordinator's clock."""
+        if not self._epoch_s:  # the first comparison blocks all clients
             self._compare_clocks()
         elif time.monotonic() - self._compared_s > _CLOCK_S:
-            self._compared_s = time.monotonic()  # one of them is enough
+            self._compared_s = time.monotonic()  # set first, so that only one client compares
             await asyncio.to_thread(self._compare_clocks)
         return {"epoch_s": self._epoch_s}
 
     def close(self) -> None:
-        """Hang up; what is asked next connects again."""
+        """Close idle connections; later requests connect again."""
         while self._idle:
             self._idle.pop().close()
 
@@ -182,7 +181,7 @@ class CoordinatorClient:
         self._ask("clock", offset_s=offset_s, uncertainty_s=uncertainty_s)
 
     def _way_of(self, connection: Connection, request: dict[str, Any]) -> Any:
-        """What it gives; what the way added is counted into that of the next request."""
+        """The result; adds the network's delay to that of the next request."""
         try:
             answer, way_s = connection.ask(request)
         except OSError as error:
@@ -197,7 +196,7 @@ class CoordinatorClient:
         return answer
 
     def _send(self, operation: str, **arguments: Any) -> tuple[Any, Connection]:
-        """What it gives, and the connection that gave it."""
+        """The result, and the connection that it came by."""
         connection = self._connection()
         try:
             return self._way_of(connection, _request(operation, **arguments)), connection
@@ -207,7 +206,7 @@ class CoordinatorClient:
             raise
 
     def _connection(self) -> Connection:
-        if self._pid != os.getpid():  # forked: those are the parent's
+        if self._pid != os.getpid():  # forked: the connections are the parent's
             self._pid, self._idle = os.getpid(), []
         with suppress(IndexError):
             return self._idle.pop()
@@ -223,7 +222,7 @@ class CoordinatorClient:
 
 
 def _end_with(connection: Connection) -> None:
-    """End this process some time after the coordinator's: nobody else may be left to do so."""
+    """End this process soon after the coordinator's, as nobody else might."""
     connection.wait()
     time.sleep(_LEAVE_S)
     os._exit(SetupError.exit_code)

@@ -1,7 +1,7 @@
-"""In race control: does for the runners of load hosts what only the machine with the volumes can.
+"""In race control: does for load hosts' runners what only the machine with the volumes can.
 
-Listens at the one address by which the load hosts are reached, like Rally's own actors there, and answers
-whoever knows the race's token, which comes to the load hosts with Rally's configuration.
+Listens at the address by which load hosts reach it, like Rally's actors there, and answers whoever has the
+race's token, which load hosts get with Rally's configuration.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ from esrally_ebs.session.keeper import MAX_REQUEST_BYTES
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import LOST, Context
 
-_SLOW_S = 10.0  # who connects says at once that it may
-_MAX_SILENT = 64  # that have not; a load host says so within milliseconds
+_SLOW_S = 10.0  # for a new connection to present its token
+_MAX_SILENT = 64  # connections without a token yet; a load host's comes within milliseconds
 _DAEMONS_PORT = 1900
-_NO_LINE = (ValueError, LookupError, TypeError, RecursionError)  # reading JSON that nobody of ours wrote
+_NO_LINE = (ValueError, LookupError, TypeError, RecursionError)  # raised by reading JSON that is not ours
 
 
 def address_towards(hosts: Sequence[str]) -> str:
     """This machine's address for all these hosts.
 
-    Raises SetupError when they would need several, or when Rally's daemon runs on none of them.
+    Raises SetupError if they need several, or if a host has no Rally daemon that answers.
     """
     addresses = set()
     for host in hosts:
         try:
             with socket.create_connection((host, _DAEMONS_PORT), timeout=_SLOW_S) as probe:
                 addresses.add(probe.getsockname()[0])
-        except (OSError, UnicodeError) as error:  # the latter of what is no name of a host
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
             why = (isinstance(error, OSError) and error.strerror) or str(error)
             raise SetupError(
                 f"load driver host {host}: Rally's daemon does not answer there ({why}); run 'esrallyd start'"
@@ -83,38 +83,38 @@ def require_able_elsewhere(plan: Plan, schedule: Iterable[Any], remedy: str) -> 
 
 
 class CoordinatorSteps:
-    """What load hosts may ask for, one method each."""
+    """Steps that load hosts may ask for, one method each."""
 
     def context(self) -> Context:
         return activation.current()
 
     def now(self) -> float:
-        """The time by this machine's clock (epoch, s)."""
+        """This machine's clock: seconds since the epoch."""
         return time.time()
 
     def make_cold(self, block: Block) -> Drop:
-        """Make an arm cold, and record that."""
+        """Make an arm cold, and record the drop."""
         search = runners.Search(runners.OnArm(None), None, Request(block=block, number=1), {})
         drop = search.make_cold()
         search.record(drop)
         return drop
 
     def between(self, block: Block) -> None:
-        """Do what comes between requests: fio, bringing an arm back, starting nodes anew."""
+        """Do the work of a block between requests: fio, bringing an arm back, restarting nodes."""
         runners.do_between(block)
 
     def is_over(self, round_: int) -> bool:
         return DrivenSession(activation.current).is_over(round_)
 
     def fault(self, arm: str, kind: str, text: str) -> dict[str, str] | None:
-        """What went wrong on an arm, recorded; ``kind`` is the error's class where it is one of ours."""
+        """Record a fault of an arm and return it; ``kind`` is the error's class if it is one of ours."""
         fault = runners.fault_of(arm, (error_named(kind) or OSError)(text))
         answer: dict[str, str] | None = refusal(fault)["error"] if fault else None
         return answer
 
 
 class CoordinatorService:
-    """Answers load hosts at one address, from its start to the end of this process."""
+    """Answers load hosts at one address until this process ends."""
 
     def __init__(self, address: str) -> None:
         self._listener = socket.create_server((address, 0))
@@ -122,14 +122,14 @@ class CoordinatorService:
         names = ("context", "now", "make_cold", "between", "is_over", "fault")
         self._steps = Answering(CoordinatorSteps(), names)
         self._is_over = False
-        self._silent: dict[asyncio.StreamWriter, None] = {}  # who has connected and not said that it may
+        self._silent: dict[asyncio.StreamWriter, None] = {}  # connections that have not presented a token yet
 
     def start(self) -> None:
-        """Listen in a thread of its own."""
+        """Listen in a thread."""
         threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True).start()
 
     def end(self) -> None:
-        """The race is over: load hosts may go."""
+        """End of the race: let load hosts go."""
         self._is_over = True
 
     async def _serve(self) -> None:
@@ -143,7 +143,7 @@ class CoordinatorService:
                 await self._converse(str(hello["version"]), reader, writer)
 
     async def _hello(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        """The first line; whoever has kept it longest is sent away where too many do."""
+        """The first line of a connection; if too many are silent, the oldest is closed."""
         self._silent[writer] = None
         if len(self._silent) > _MAX_SILENT:
             oldest = next(iter(self._silent))
@@ -184,7 +184,7 @@ class CoordinatorService:
                 await self._miss(reader, writer)
 
     async def _miss(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Wait until a worker of a load host is gone: before the end of the race, that is the end of it."""
+        """Wait until a load host's worker is gone; before the race's end, that ends the race."""
         keep_alive(writer.get_extra_info("socket"))
         with suppress(OSError):
             await reader.read(1)
@@ -196,17 +196,17 @@ class CoordinatorService:
             "and race again"
         )
         SessionFolder(context.folder).note("fault", text=str(error), exit_code=error.exit_code)
-        (context.notes / LOST).write_text(str(error))  # for Rally's driver
+        (context.notes / LOST).write_text(str(error))  # read by Rally's driver
 
     async def _perform(self, operation: str, arguments: dict[str, Any], peer: str) -> Any:
-        if operation in ("attend", "observe"):  # what they do comes after the answer, or goes on around it
+        if operation in ("attend", "observe"):  # their work comes after, or goes on around, the answer
             return None
         if operation == "clock":
             offset_s, uncertainty_s = float(arguments["offset_s"]), float(arguments["uncertainty_s"])
             folder = SessionFolder(activation.current().folder)
             folder.note("clock", load_host=peer, offset_s=offset_s, uncertainty_s=uncertainty_s)
             return None
-        if operation == "now":  # it does not wait
+        if operation == "now":  # no thread: it does not block
             return self._steps.perform(operation, arguments)
         return await asyncio.to_thread(self._steps.perform, operation, arguments)
 
@@ -218,12 +218,12 @@ class CoordinatorService:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Observe an arm's volumes from this answer on until the load host says that its request ended."""
+        """Observe an arm's volumes from this answer until the load host reports that its request ended."""
         async with runners.observed_here(block) as more:
             _send(writer, {**answer, "seconds": time.perf_counter() - began_s})
             line = await reader.readline()
             if not line:
-                raise ConnectionResetError("its request failed")  # of which nothing is kept
+                raise ConnectionResetError("its request failed")  # so nothing of it is kept
             began_s = time.perf_counter()
             more.update(way_s=float(json.loads(line)["way_s"]), load_host=_peer(writer))
         _send(writer, {"result": None, "seconds": time.perf_counter() - began_s})

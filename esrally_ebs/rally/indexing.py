@@ -1,4 +1,4 @@
-"""A track's own indexing, run once on a node apart from the race: a source of a dataset."""
+"""A source of a dataset: runs a track's own indexing once, on a node apart from the race."""
 
 import asyncio
 import copy
@@ -33,23 +33,23 @@ from esrally_ebs.workload.queries import replay
 LOG = logging.getLogger(__name__)
 
 _BULK = {"bulk-size": 5000, "include-in-reporting": False}
-_BULK_BYTES = 8 * MIB  # of a request at most: a node of 512 MiB refuses requests of 51 MiB at once
-# What a node without the module says of a path, a field, a setting, an analyzer, a pipeline or a script.
+_BULK_BYTES = 8 * MIB  # most of a request: a node of 512 MiB refuses several of 51 MiB at once
+# Errors of a node without the module, about a path, field, setting, analyzer, pipeline or script.
 _NEEDS_MODULE = re.compile(
     r" for uri \[|No handler for type|plugins are installed|failed to find \w+ under name|Unknown \w+ type"
     r"|No processor type exists|lang not supported"
 )
-_BULK_CLIENTS = 2  # as many as keep two cores busy together with Elasticsearch's own threads
+_BULK_CLIENTS = 2  # enough to keep two cores busy together with Elasticsearch's own threads
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackIndexing:
-    """A source that runs tasks of a track; see ``node.dataset.Source``."""
+    """A source that runs a track's tasks; see ``node.dataset.Source``."""
 
     cfg: Any  # Rally's
-    track: Any  # with one challenge, of these tasks alone
-    corpora: Mapping[str, Any]  # what decides documents that the track does not tell
-    prepare: Callable[[], object]  # has the documents ready
+    track: Any  # with one challenge that has only these tasks
+    corpora: Mapping[str, Any]  # facts that decide documents but are not in the track
+    prepare: Callable[[], object]  # makes the documents ready
     repository: None = None
 
     @property
@@ -57,7 +57,7 @@ class TrackIndexing:
         return f"track {self.track.name}"
 
     def require(self, image: str) -> None:
-        """Any node is tried."""
+        """Accept any node."""
 
     def shape(self) -> Mapping[str, Any]:
         """Tasks, indices, templates, documents and the track's own code."""
@@ -81,7 +81,7 @@ class TrackIndexing:
         }
 
     def _own_files(self) -> Iterator[list[Any]]:
-        """Documents beside the track, which its author may change: name, size and time of each file."""
+        """Name, size and time of each file of documents beside the track, which its author may change."""
         for corpus in self.track.corpora:
             for documents in corpus.documents:
                 beside, *downloaded = loader.data_dir(self.cfg, self.track.name, corpus.name)
@@ -90,7 +90,7 @@ class TrackIndexing:
                     yield [path.name, path.stat().st_size, path.stat().st_mtime_ns]
 
     def room_bytes(self) -> float:
-        """An index of documents is about as large as they are, and merges need as much again."""
+        """The documents' size, as an index is about as large, and as much again for merges."""
         with self._one_line("documents"):
             self.prepare()
         loader.set_absolute_data_path(self.cfg, self.track)
@@ -104,13 +104,13 @@ class TrackIndexing:
         return min(percent / 100, 1.0)
 
     def _files(self) -> Mapping[Path, int]:
-        """The files that are indexed and are there, with the number of their documents."""
+        """Existing files to index, with their number of documents."""
         documents = [each for corpus in loader.used_corpora(self.track) for each in corpus.documents]
         files = {Path(each.document_file): each.number_of_documents for each in documents}
         return {path: count for path, count in files.items() if path.is_file()}
 
     def _fit_bulk_size(self) -> None:
-        """Send fewer large documents at once where we decide; of the track's own tasks the track does."""
+        """In tasks of our own making, send fewer documents at once if they are large."""
         if not self.track.challenges[0].auto_generated:
             return
         sizes = (path.stat().st_size / max(count, 1) for path, count in self._files().items())
@@ -123,7 +123,7 @@ class TrackIndexing:
                     )
 
     def _keep_settings(self) -> None:
-        """Have a cluster's settings last that it would lose with this node: those of the arms are others."""
+        """Make transient cluster settings persistent: the arms' nodes are not this one."""
         for task in (task for element in self.track.challenges[0].schedule for task in element):
             body, path = task.operation.params.get("body"), str(task.operation.params.get("path"))
             sets = task.operation.type == "put-settings" or path.startswith("/_cluster/settings")
@@ -131,10 +131,10 @@ class TrackIndexing:
                 body["persistent"] = {**body.get("persistent", {}), **body.pop("transient")}
 
     def lay_out(self, data: Path) -> None:
-        """Begins with nothing."""
+        """Nothing: the node starts empty."""
 
     def build(self, node: Node) -> None:
-        """Run the tasks in their order. Raises SetupError for one that fails."""
+        """Run the tasks in order. Raises SetupError for one that fails."""
         self._fit_bulk_size()
         self._keep_settings()
         use_nodes(self.cfg, {"default": node})
@@ -144,15 +144,15 @@ class TrackIndexing:
                     if task.operation.type == "cluster-health":
                         require_green(task.name, task.operation.params, node)
                 places = [(task, number) for task in element for number in range(task.clients)]
-                # a parallel element may have fewer clients, which then go on with further tasks
+                # a parallel element may have fewer clients, which then run further tasks
                 for first in range(0, len(places), element.clients):
                     asyncio.run(self._run(places[first : first + element.clients]))
-        end_upkeep(node)  # such as policies that the tasks have made
+        end_upkeep(node)  # policies, for example, that the tasks created
         self._require_all(node)
 
     @contextmanager
     def _one_line(self, what: str) -> Iterator[None]:
-        """Rally's errors as an EbsError, and Ctrl-C as what it was before Rally made an error of it."""
+        """Turn Rally's errors into an EbsError, and what it made of Ctrl-C back into that."""
         try:
             yield
         except exceptions.RallyError as error:
@@ -165,7 +165,7 @@ class TrackIndexing:
             raise SetupError(f"{what} of {self.label}: {text}; mend the track, {way}") from error
 
     def _require_all(self, node: Node) -> None:
-        """Raise MeasurementError when what we index by ourselves is not just the documents of the track."""
+        """Raise MeasurementError if our own indexing did not index exactly the track's documents."""
         if self.track.challenges[0].auto_generated:
             sent = sum(each.number_of_documents for corpus in self.track.corpora for each in corpus.documents)
             require_all(api.get(node.port, "/_count?expand_wildcards=open,hidden")["count"], sent, self.label)
@@ -199,7 +199,7 @@ def require_green(task: str, params: Mapping[str, Any], node: Node) -> None:
     settled = "wait_for_events=languid&wait_for_no_initializing_shards=true&timeout=20s"
     try:
         health = api.get(node.port, f"/_cluster/health/{index}?{settled}", timeout_s=30.0)
-    except SetupError:  # of an index that is not there yet; the task says what it waits for
+    except SetupError:  # the index does not exist yet; the task says what it waits for
         return
     if health["status"] == "yellow" and health["number_of_nodes"] == 1:
         raise PlanError(
@@ -210,9 +210,9 @@ def require_green(task: str, params: Mapping[str, Any], node: Node) -> None:
 
 
 def _code(root: Path) -> list[Path]:
-    """The track's own code, and packages in and beside it that it has imported, with the data that they read.
+    """The track's own code, with imported packages in or beside it and the data that these read.
 
-    Those beside it are as in elastic/logs, those in it as in eventdata, whose sources draw from JSON files.
+    Packages are beside it in elastic/logs, and in it in eventdata, whose sources draw from JSON files.
     """
     packages = {
         path
@@ -226,22 +226,22 @@ def _code(root: Path) -> list[Path]:
 
 
 def _visible(folder: Path) -> Iterator[Path]:
-    """What is below it but hidden files and folders, such as .git, which change with no document."""
+    """Files below the folder except hidden ones (such as .git), which do not affect documents."""
     for path in folder.rglob("*"):
         if not any(part.startswith(".") for part in path.relative_to(folder).parts):
             yield path
 
 
 class _NoSamples:
-    """Nothing of it is measured."""
+    """A sampler that measures nothing."""
 
     def add(self, *_: object) -> None:
-        """Drops it."""
+        """Discard the sample."""
 
 
 @contextmanager
 def _registered(cfg: Any, track_name: str) -> Iterator[None]:
-    """Rally's runners and schedulers and the track's own, until the block ends."""
+    """Register Rally's and the track's own runners and schedulers during the block."""
     runner.register_default_runners(cfg)
     registries = (runner.register_runner, scheduler.register_scheduler)
     schedulers = vars(scheduler)["__SCHEDULERS"]
@@ -250,13 +250,13 @@ def _registered(cfg: Any, track_name: str) -> Iterator[None]:
         loader.load_track_plugins(cfg, track_name, *registries)
         yield
     finally:
-        vars(runner)["__RUNNERS"].clear()  # the race's own processes register theirs
-        schedulers.clear()  # and are refused a name that they inherited
+        vars(runner)["__RUNNERS"].clear()  # the race's processes register their own
+        schedulers.clear()  # and would be refused inherited names
         schedulers.update(before)
 
 
 def require_raceable(cfg: Any, track: Any) -> None:
-    """Raise PlanError for what Rally would refuse when nodes run: no such challenge, source or runner."""
+    """Raise PlanError for what Rally would refuse once nodes run: an unknown challenge, source or runner."""
     wanted = cfg.opts("track", "challenge.name", mandatory=False)
     names = [each.name for each in track.challenges]
     if wanted and wanted not in names:
@@ -267,9 +267,9 @@ def require_raceable(cfg: Any, track: Any) -> None:
     challenge = track.selected_challenge_or_default
     left = [task for each in track.challenges for element in each.schedule for task in element]
     included = cfg.opts("track", "include.tasks", mandatory=False) or ()
-    filters = loader.TaskFilterTrackProcessor(cfg).filters  # of what is excluded where none is included
+    filters = loader.TaskFilterTrackProcessor(cfg).filters  # tasks to exclude if none are included
     for name, wanted in zip(included, filters, strict=False):
-        if not any(task.matches(wanted) for task in left):  # Rally would race the others without a word
+        if not any(task.matches(wanted) for task in left):  # Rally would silently race the others
             raise PlanError(
                 f"--include-tasks {name} (of knee: --task): track {track.name} has no such task; "
                 f"'esrally info --track-path=...' lists them"
@@ -288,31 +288,31 @@ def require_raceable(cfg: Any, track: Any) -> None:
 
 
 def _refusal(track: Any, task: Any) -> str:
-    """Why Rally cannot run a task; empty when it can."""
+    """Why Rally cannot run a task; "" if it can."""
     name = task.operation.param_source
     if name and name not in vars(params)["__PARAM_SOURCES_BY_NAME"]:
         return f"no parameter source is registered as {name!r}"
     try:
         runner.runner_for(task.operation.type)
         scheduler.scheduler_for(task)
-        if name != replay.PARAM_SOURCE:  # which would read all of a log for each template
+        if name != replay.PARAM_SOURCE:  # replay's would read all of a log for each template
             loader.operation_parameters(track, task)
     except exceptions.RallyError as error:
         return str(error)
-    except Exception:  # of the track's own code, which may need what is prepared later
+    except Exception:  # the track's own code, which may need what is prepared later
         LOG.exception("Cannot make parameters of task [%s] yet", task)
     return ""
 
 
 def left_out(cfg: Any, track: Any, searches: Sequence[Any]) -> list[Any]:
-    """What makes the indices in a challenge of which ``--include-tasks`` names these searches alone.
+    """Tasks that build the indices, if ``--include-tasks`` names only these searches of a challenge.
 
-    Made of all documents of the track, they would be others than in the whole challenge. Empty where nothing
-    in it makes them.
+    Indices built from all documents of the track would differ from the challenge's. Empty if no task of the
+    challenge builds them.
     """
     if not cfg.opts("track", "include.tasks", mandatory=False):
         return []
-    tracks = loader.track_repo(cfg, fetch=False, update=False)  # as it was read first
+    tracks = loader.track_repo(cfg, fetch=False, update=False)  # as it was read at first
     files = tracks.track_file(track.name), tracks.track_dir(track.name)
     whole = loader.TrackFileReader(cfg).read(track.name, *files)
     loader.TestModeTrackProcessor(cfg).on_after_load_track(whole)
@@ -322,9 +322,9 @@ def left_out(cfg: Any, track: Any, searches: Sequence[Any]) -> list[Any]:
 
 
 def with_tasks(track: Any, schedule: Sequence[Any]) -> Any:
-    """A track of these tasks alone; without any, of those that index all documents into all indices."""
+    """The track with these tasks alone; without any, with tasks that index all documents into all indices."""
     made = copy.copy(track)
-    made.corpora = copy.deepcopy(track.corpora)  # whose paths become those of what is here by then
+    made.corpora = copy.deepcopy(track.corpora)  # its paths are replaced by those of existing files
     challenge = copy.copy(track.selected_challenge_or_default)  # the track's own code reads its parameters
     challenge.schedule, challenge.auto_generated = list(schedule) or _indexing(track), not schedule
     made.challenges = [challenge]

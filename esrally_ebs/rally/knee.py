@@ -1,10 +1,9 @@
-"""The steps of a search for the knee: their rates are decided in Rally's driver, and kept to by its workers.
+"""Runs the steps of a search for the knee: Rally's driver decides their rates, and its workers keep to them.
 
-Rally's schedule has a task for each step that there may be. Which rate it has is known only when it begins:
-the driver leaves it in a file before the workers hear of the task. All clients of a worker take the next
-request from one list, whoever is free; of many clients with a schedule each, one that waits for a slow
-answer would hold up its own requests while others idle. Which worker a request is for is drawn, the same in
-all of them.
+Rally's schedule has a task for each possible step. A step's rate is known only when it begins: the driver
+leaves it in a file before workers hear of the task. A worker's clients take requests from one common list,
+whoever is free: if each had its own schedule, a client waiting for a slow answer would hold up its own
+requests while others idle. Which worker gets a request is drawn, identically in all of them.
 """
 
 import json
@@ -28,16 +27,16 @@ from esrally_ebs.store.context import STEP
 from esrally_ebs.units import format_rate
 
 NAME = "ebs-steps"
-CLIENTS = 32  # more than a node of few processors answers at once; what waits, waits here instead of there
-_LEAD_S = 2.0  # at least, for the connections of all clients, one after the other
+CLIENTS = 32  # more than a small node answers at once; excess requests wait here instead of there
+_LEAD_S = 2.0  # least time for all clients to connect, one after another
 _MIN_CLIENTS = 4
-_LAG_BOUNDS = 5  # times the bound, and a second: a step whose requests are sent so late has run away
+_LAG_BOUNDS = 5  # times the bound, plus a second: a step whose requests are sent this late has run away
 
 
 def apply(clone: Any, block: Block, plan: Plan) -> None:
-    """Have a block keep to the rate of its step, whatever that will be."""
+    """Make a block keep to its step's rate, which is not known yet."""
     clone.clients = max(clone.clients, CLIENTS)
-    clone.warmup_iterations, clone.iterations = 1, None  # the request that opens a client's connection
+    clone.warmup_iterations, clone.iterations = 1, None  # the warm-up request opens a client's connection
     clone.schedule = NAME
     open_loop.lift_rate(clone)
     clone.operation.params |= {
@@ -47,36 +46,36 @@ def apply(clone: Any, block: Block, plan: Plan) -> None:
 
 
 def _lag_s(plan: Plan) -> float:
-    """How late a request may be sent, in a step that has not run away."""
+    """Most seconds by which a request may be sent late in a step that has not run away."""
     assert plan.design.bound is not None
     return _LAG_BOUNDS * plan.design.bound.seconds + 1
 
 
 def _connecting(step: NextStep, clients: int, lag_s: float) -> tuple[int, float]:
-    """How many of the clients connect before a step, and for how long, s.
+    """Number of clients that connect before a step, and the seconds that they take.
 
-    Each does by a query. No more do than the step can need, and no faster than it asks: else slow queries
-    would queue up before it begins.
+    Each connects by a query. No more connect than the step can need, and no faster than its rate: else slow
+    queries would queue up before the step begins.
     """
     if not step.rate:
         return 1, _LEAD_S
-    most = 2 * step.rate * lag_s  # in flight, in a step that has not run away
+    most = 2 * step.rate * lag_s  # most in flight in a step that has not run away
     needed = min(clients, max(_MIN_CLIENTS, math.ceil(most)))
     return needed, max(_LEAD_S, min(needed / step.rate, 2 * lag_s))
 
 
 class StepSchedule(scheduler.Scheduler):  # type: ignore[misc]
-    """When one client sends its requests."""
+    """Times at which one client sends its requests."""
 
     parameter_source: Any = None  # Rally sets it after ``__init__``
 
     def __init__(self, task: Any) -> None:
         self._task = task
         self._arrivals: _Arrivals | None = None
-        self._began_s = self._begins_s = 0.0  # this client; the step, after that
+        self._began_s = self._begins_s = 0.0  # of this client; of the step, relative to that
 
     def next(self, current: float) -> float:
-        """When the next request is due, s since this client began; StopIteration after the last."""
+        """When the next request is due, in seconds since this client began. StopIteration after the last."""
         client = self.parameter_source.client
         if self._arrivals is None:
             self._arrivals = _arrivals_of(self._task.name, *self._task.operation.params[open_loop.OPEN])
@@ -90,20 +89,20 @@ class StepSchedule(scheduler.Scheduler):  # type: ignore[misc]
 
 
 class _Arrivals:
-    """When requests of one step are due in this process, s since the step began."""
+    """Times at which requests of one step are due in this process, in seconds since the step began."""
 
     def __init__(self, step: NextStep | None, seed: str, lag_s: float) -> None:
         self._step = step
         self._seed = seed
         self._lag_s = lag_s
-        self._all = 1  # clients of all processes that take part
-        self._clients: set[int] = set()  # of this process; all have joined before the first asks for more
-        self._due: list[float] | None = None  # that are left, the next one last
+        self._all = 1  # clients in all processes that take part
+        self._clients: set[int] = set()  # of this process; all join before the first asks for a request
+        self._due: list[float] | None = None  # remaining times, the next one last
 
     def join(self, client: int, clients: int) -> tuple[float, float]:
-        """A client of this process; how long all take to connect, and after how long it does, both in s.
+        """Add a client of this process; returns how long all take to connect, and when this one does (s).
 
-        StopIteration for clients that are not needed, and when there is no step.
+        Raises StopIteration for clients that are not needed, and if there is no step.
         """
         if self._step is None:
             raise StopIteration
@@ -115,7 +114,7 @@ class _Arrivals:
         return lead_s, lead_s * client / needed
 
     def next(self, client: int, now_s: float) -> float:
-        """The next that is due, whoever asks; StopIteration after the last, or when the step ran away."""
+        """The next due time, for any client. StopIteration after the last, or once the step has run away."""
         assert self._step is not None
         if self._step.purpose is Purpose.ALONE:
             if client or now_s > self._step.seconds:
@@ -129,9 +128,9 @@ class _Arrivals:
         return self._due.pop()
 
     def _drawn(self) -> list[float]:
-        """Poisson arrivals, given how many there are: by chance there would be more on one arm.
+        """Times of Poisson arrivals, conditional on their number: else one arm might get more by chance.
 
-        The same numbers are drawn for all arms and workers; each worker has those of its clients.
+        All arms and workers draw the same numbers; each worker keeps those of its clients.
         """
         assert self._step is not None
         draw = random.Random(self._seed)
@@ -142,8 +141,8 @@ class _Arrivals:
 
 @cache
 def _arrivals_of(task: str, block: Block, seed: str, lag_s: float) -> _Arrivals:
-    """One for all clients of this process that take part in the task."""
-    from esrally_ebs.rally import activation  # which imports this module
+    """The arrivals shared by all clients of this process in the task."""
+    from esrally_ebs.rally import activation  # imported here: it imports this module
 
     steps = json.loads((activation.current().notes / STEP).read_text())
     fields = steps.get(block.arm)
@@ -152,7 +151,7 @@ def _arrivals_of(task: str, block: Block, seed: str, lag_s: float) -> _Arrivals:
 
 
 class StepRule:
-    """In the driver: what each step's requests were, and the step that follows on each arm."""
+    """In the driver: collects the requests of each step, and decides each arm's next step."""
 
     def __init__(
         self,
@@ -162,7 +161,7 @@ class StepRule:
         record: Callable[[str, int, NextStep], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``publish`` is given the steps of a round as JSON, ``record`` each with its arm and round."""
+        """``publish`` gets a round's steps as JSON; ``record`` gets each step with its arm and round."""
         self._lag_s = _lag_s(plan)
         self._search = KneeSearch.of(plan.design)
         self._publish = publish
@@ -176,7 +175,7 @@ class StepRule:
         self._rows: dict[str, list[tuple[float, float, float]]] = {}
 
     def take(self, sample: Any, arm: str, block: Block) -> None:
-        """A sample of Rally's; what opened a connection is none."""
+        """Add one of Rally's samples; ignores requests that opened a connection."""
         if sample.sample_type is metrics.SampleType.Warmup:
             return
         due_s = sample.request_start + sample.service_time - sample.latency
@@ -185,7 +184,7 @@ class StepRule:
         self._rows.setdefault(arm, []).append((due_s, latency_s, sample.service_time))
 
     def begins(self, round_: int) -> bool:
-        """A step of this round is next; whether there is one on any arm."""
+        """A task of this round is about to begin; returns whether there is a step for any arm."""
         if round_ <= self._round:
             return True
         self._round = round_
@@ -210,7 +209,7 @@ class StepRule:
         return bool(self._next)
 
     def describe(self, arm: str) -> str:
-        """The step of this arm that is next, for people; empty when there is none."""
+        """This arm's next step, for people; "" if there is none."""
         step = self._next.get(arm)
         if step is None:
             return ""

@@ -1,11 +1,11 @@
-"""Changes to Rally that must be made before it loads a track; all others are made when it does.
+"""Changes to Rally that must be made before it loads a track; all others follow when it does.
 
-Rally's actors talk through queues here, as Rally has it where there is no network. By default they listen on
-0.0.0.0, on port 1900 and one more each, and run whatever is sent there: as root, in a race of ours. Rally
-chooses early, and has no setting for it. Where sockets are wanted, they are opened at the address that was
-named. Actors whose command was killed are ended, and a command whose race control was. An unknown track
-parameter and a track's syntax error become one line. ``esrally_ebs.pth``, which Python reads when it starts,
-calls ``install`` in the commands ``esrally`` and ``esrallyd``.
+Rally's actors communicate through queues here, as Rally does without a network. By default they listen on
+0.0.0.0, from port 1900 on, and run whatever is sent there: as root, in our races. Rally decides this early,
+and has no setting for it. If sockets are wanted, they listen on the named address only. Also: actors whose
+command was killed are ended, and so is a command whose race control was; an unknown track parameter and a
+track's syntax error become one line. ``esrally_ebs.pth``, which Python reads at start-up, calls ``install``
+in the commands ``esrally`` and ``esrallyd``.
 """
 
 import importlib.abc
@@ -42,35 +42,35 @@ from esrally_ebs.machine.processes import (
 from esrally_ebs.machine.resources import actors_address, sockets_wanted
 from esrally_ebs.rally import any_track
 
-LEAVE_S = 5.0  # for actors whose command has ended
-ANSWERS_S = 60.0  # for a command whose race control has ended; a session's reaper is quicker
+LEAVE_S = 5.0  # for actors after their command has ended
+ANSWERS_S = 60.0  # for a command after its race control has ended; a session's reaper is quicker
 _POLL_S = 0.1
 
 
 class _NotedPid:
-    """A process that is noted down for all that are forked from here on."""
+    """Shared memory with a pid, visible to all processes forked from here on."""
 
     def __init__(self) -> None:
         self._pid = mmap.mmap(-1, 4)
 
     def note(self, pid: int) -> None:
-        """Zero for none."""
+        """Set the pid; 0 for none."""
         self._pid[:] = pid.to_bytes(4)
 
     @property
     def pid(self) -> int:
-        """The process may have ended."""
+        """The noted process, which may have ended."""
         return int.from_bytes(self._pid[:])
 
 
-_BUSY, _CONTROL = _NotedPid(), _NotedPid()  # who has a session to take down; race control
+_BUSY, _CONTROL = _NotedPid(), _NotedPid()  # the process with a session to take down; race control
 
 
 def install() -> None:
-    """Change four modules of Rally once they are loaded; sockets, when they are asked for by name, stay.
+    """Change four modules of Rally once they are loaded; keep sockets if they are requested by name.
 
-    Under sudo all of Rally is the calling user's: it starts again, and a keeper does what needs root. In
-    Rally's daemon nothing is changed but where it listens. Python may read the line that calls this twice.
+    Under sudo all of Rally runs as the calling user: it restarts, and a keeper does what needs root. In
+    Rally's daemon only the listening address is changed. Python may run the line that calls this twice.
     """
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
@@ -80,11 +80,11 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder(changes))
         return
     if os.environ.get("SUDO_UID"):
-        from esrally_ebs.session.keeper import go_on_as_caller  # its imports take a while
+        from esrally_ebs.session.keeper import go_on_as_caller  # imported here: it loads slowly
 
         go_on_as_caller(sys.orig_argv[1:], needs_root="race" in sys.argv)
     sys.unraisablehook = interrupt_again
-    logging.raiseExceptions = False  # on a full disk each line of Rally's log would be a traceback
+    logging.raiseExceptions = False  # with a full disk each line of Rally's log would give a traceback
     changes |= {"esrally.track.loader": any_track.join, "esrally.rally": refuse_in_one_line}
     if not sockets_wanted():
         changes |= {"esrally.actor": _use_queues, "esrally.racecontrol": _note_control}
@@ -92,7 +92,7 @@ def install() -> None:
 
 
 def require_closed() -> None:
-    """Raise SetupError when race control listens beyond this machine as root, other than is wanted."""
+    """Raise SetupError if race control, as root, listens beyond this machine against the user's wish."""
     wanted = actors_address()
     if not is_root() or (sockets_wanted() and wanted is None):
         return
@@ -112,7 +112,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        change = self._changes.pop(fullname, None)  # once: the search below comes here again
+        change = self._changes.pop(fullname, None)  # only once: the search below comes here again
         spec = importlib.util.find_spec(fullname) if change else None
         if change and spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, change)
@@ -135,9 +135,10 @@ class _Loader(importlib.abc.Loader):
 def _use_queues(actor: ModuleType) -> None:
     from thespian.system.transport import MultiprocessQueueTransport as transport
 
-    # A full queue makes its senders wait for up to 20 s and then lose the message: let it have no end.
+    # Senders to a full queue would wait for up to 20 s and then lose the message: make it unbounded.
     transport.MAX_ADMIN_QUEUESIZE = transport.MAX_ACTOR_QUEUESIZE = 0
-    # Spawn, where Rally's configuration wants it, hands a queue's descriptor on twice, which Python refuses.
+    # With spawn, if Rally's configuration wants it, a queue's descriptor is passed on twice, which Python
+    # refuses.
     _fork_actors()
     if command := Process.of(os.getpid()):
         _end_actors_after(command)
@@ -145,12 +146,12 @@ def _use_queues(actor: ModuleType) -> None:
 
 
 def stay() -> None:
-    """This process has a session to take down: until it says ``leave``, actors outlive their command."""
+    """Note that this process has a session to take down: until ``leave``, actors outlive their command."""
     _BUSY.note(os.getpid())
 
 
 def leave() -> None:
-    """The session has been taken down."""
+    """Note that the session has been taken down."""
     _BUSY.note(0)
 
 
@@ -165,7 +166,7 @@ def _note_control(racecontrol: ModuleType) -> None:
 
 
 def _end_actors_after(command: Process) -> None:
-    """Have actors that their command has left behind ended, by a process that the parent of all starts."""
+    """Have the actors' common parent start a process that ends actors after their command."""
     from thespian.system.multiprocCommon import MultiProcAdmin
 
     init = MultiProcAdmin.__init__
@@ -178,7 +179,7 @@ def _end_actors_after(command: Process) -> None:
 
 
 def _in_background(work: Callable[[], None]) -> None:
-    """In a process of its own, of which nobody waits for output or end."""
+    """Run in a separate process; nobody waits for its output or end."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -208,7 +209,7 @@ def _outlive(command: Process, actors: int) -> None:
 
 
 def _wait_for(command: Process) -> None:
-    """To its end; where race control is killed before a session has its reaper, it would wait without one."""
+    """Wait for the command; ends it if race control is killed before the session has its reaper."""
     ends = os.pidfd_open(command.pid)
     while not _CONTROL.pid:
         if select.select([ends], [], [], _POLL_S)[0]:
@@ -227,9 +228,9 @@ def _fork_actors() -> None:
 
 
 def _changes_at(address: str | None) -> dict[str, Callable[[ModuleType], None]]:
-    """What makes actors listen at the address alone; nothing where none is named.
+    """Changes that make actors listen only on the address; empty if none is named.
 
-    Ends this command for what is no address: Python would go on, and actors listen everywhere.
+    Ends this command for an invalid address: Python would continue, and actors would listen everywhere.
     """
     if address is None:
         return {}
@@ -239,7 +240,7 @@ def _changes_at(address: str | None) -> dict[str, Callable[[ModuleType], None]]:
         what = f"ESRALLY_EBS_ACTORS=sockets:{address}: is no IPv4 address"
         sys.stderr.write(f"[ERROR] {what}; name one of this machine's, by which the others reach it\n")
         sys.stderr.flush()
-        os._exit(SetupError.exit_code)  # an exit while Python reads a .pth file would be a fatal error of it
+        os._exit(SetupError.exit_code)  # an exit while Python reads a .pth file would be a fatal error
     return {
         "esrally.actor": partial(_join_at, address),
         "thespian.system.transport.IPBase": partial(_listen_at, address),
@@ -247,7 +248,7 @@ def _changes_at(address: str | None) -> dict[str, Callable[[ModuleType], None]]:
 
 
 def _join_at(address: str, actor: ModuleType) -> None:
-    """Have Rally look for its daemon at the address, and fork its actors, which then listen alike."""
+    """Have Rally look for its daemon at the address, and fork its actors, which then listen there, too."""
     running = actor.actor_system_already_running
 
     def running_at(ip: str | None = None, *arguments: Any, **more: Any) -> Any:
@@ -258,8 +259,8 @@ def _join_at(address: str, actor: ModuleType) -> None:
 
 
 def _listen_at(address: str, transport: ModuleType) -> None:
-    """Have actors listen at the address alone; Thespian listens on all, whatever address it tells others."""
-    os.environ.update(THESPIAN_BASE_IPADDR=address)  # what it tells others
+    """Make actors listen only on the address; Thespian listens on all, whatever address it announces."""
+    os.environ.update(THESPIAN_BASE_IPADDR=address)  # the address that it announces
     init = transport.IPActorAddress.__init__
 
     def bound(self: Any, *arguments: Any, **more: Any) -> None:
@@ -270,7 +271,7 @@ def _listen_at(address: str, transport: ModuleType) -> None:
 
 
 def refuse_in_one_line(_: object) -> None:
-    """Have Rally say in one line what is wrong with track parameters and tracks; its module is loaded."""
-    from esrally_ebs.rally import patches  # only now: it imports the module that was just loaded
+    """Make Rally report faulty track parameters and tracks in one line; its module is loaded."""
+    from esrally_ebs.rally import patches  # imported here: it imports the module that was just loaded
 
     patches.install(patches.LOADING)

@@ -1,6 +1,6 @@
-"""Rally's metrics store: its address in ``[reporting]`` of ``rally.ini``, and a session's documents into it.
+"""Rally's metrics store: reads its address from ``[reporting]`` of ``rally.ini``, and sends sessions to it.
 
-In bulk and in bounded time; whatever goes wrong is one line to read.
+In bulk requests and limited time; any failure is reported in one line.
 """
 
 import json
@@ -26,14 +26,14 @@ from esrally_ebs.store import Session, SessionFolder, load_session
 _HOST = re.compile(r"[^\s/:@?#]+|[0-9A-Fa-f:.]+(%\w+)?")  # a name, or an address
 _FALSE_WORDS = ("", "0", "false", "no", "off", "none")
 _TEMPLATE = "rally-ebs"
-_AT_ONCE = 2000  # documents in a request: about a megabyte
-_REQUEST_S = 20.0  # that one request may take
-_LONGEST_S = 120.0  # that all of them may take
+_AT_ONCE = 2000  # documents per request: about a megabyte
+_REQUEST_S = 20.0  # limit for one request
+_LONGEST_S = 120.0  # limit for all requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAddress:
-    """Where Rally's metrics store is and who we are there: ``[reporting]`` of ``rally.ini``."""
+    """Address and credentials of Rally's metrics store: ``[reporting]`` of ``rally.ini``."""
 
     host: str
     port: int
@@ -62,10 +62,10 @@ class Sent:
 
 
 def send(session: Session, store: StoreAddress, *, clock: Callable[[], float] = time.monotonic) -> Sent:
-    """Send a recorded session; documents that are there already are replaced.
+    """Send a recorded session; replaces documents that are there already.
 
-    Raises SetupError, in one line with the next step, when the store cannot be reached, refuses, or takes
-    longer than two minutes; what was sent before stays there.
+    Raises SetupError, one line with the next step, if the store cannot be reached, refuses, or takes longer
+    than two minutes; documents sent before that stay.
     """
     index = f"rally-ebs-{datetime.fromtimestamp(session.started_at, UTC):%Y-%m}"
     sent = 0
@@ -90,7 +90,7 @@ def send(session: Session, store: StoreAddress, *, clock: Callable[[], float] = 
 
 
 def template(store: StoreAddress) -> dict[str, Any]:
-    """The index template, with the numbers of shards and replicas that ``rally.ini`` wants."""
+    """The index template, with ``rally.ini``'s numbers of shards and replicas."""
     body: dict[str, Any] = json.loads(Path(__file__).with_name("template.json").read_text())
     wanted = {"number_of_shards": store.shards, "number_of_replicas": store.replicas}
     body["template"]["settings"]["index"] = {key: n for key, n in wanted.items() if n is not None}
@@ -125,7 +125,7 @@ def _first_refusal(error: helpers.BulkIndexError) -> str:
 
 
 def _why(error: Exception) -> str:
-    """The client's words, and what lies behind them where they say little."""
+    """The client's message, with its cause where it says little."""
     behind = [str(one) for one in getattr(error, "errors", ()) if str(one) not in str(error)]
     return f"{error}: {behind[0]}" if behind else str(error)
 
@@ -135,9 +135,9 @@ def _one_line(error: object) -> str:
 
 
 def store_address(cfg: Any) -> StoreAddress | None:
-    """The store of a race's configuration; None when Rally keeps its metrics in memory.
+    """The metrics store in a race's configuration; None if Rally keeps metrics in memory.
 
-    Raises PlanError, naming the key, for a store whose address is incomplete.
+    Raises PlanError, with the key, for an incomplete address.
     """
     if _text(cfg, "datastore.type", "in-memory") != "elasticsearch":
         return None
@@ -170,7 +170,7 @@ def store_address(cfg: Any) -> StoreAddress | None:
 
 
 def configured_store(name: str | None) -> StoreAddress:
-    """The store of ``rally.ini``, or of ``rally-<name>.ini``.
+    """The store of ``rally.ini`` or ``rally-<name>.ini``.
 
     Raises PlanError when there is no such file, Rally cannot read it, or it names no Elasticsearch.
     """
@@ -187,7 +187,7 @@ def configured_store(name: str | None) -> StoreAddress:
 
 
 def keep(cfg: Any, folder: Path, *, warn: Callable[[str], None]) -> None:
-    """Send a session that has ended to the race's store, if it has one; what goes wrong is one warning."""
+    """Send an ended session to the race's store, if there is one; a failure gives one warning."""
     try:
         address = store_address(cfg)
         if address is not None:

@@ -1,9 +1,9 @@
-"""Open loop: a request is sent when it is due, whether or not the one before it has been answered.
+"""Open loop: requests are sent when they are due, whether or not earlier ones have been answered.
 
-Rally counts latency from the time that a request is due. So a volume that stalls for a second delays every
-request that is due in that second, and each of them says so; a closed loop would send, and count, just one
-(coordinated omission). That holds as long as nothing but the schedule decides when requests are due. So the
-request that opens a client's connection comes before the schedule, and counts as warm-up.
+Rally measures latency from a request's due time. So if a volume stalls for a second, every request that is
+due in that second shows it; a closed loop would send, and count, only one (coordinated omission). This holds
+only if nothing but the schedule decides when requests are due: so the request that opens a client's
+connection comes before the schedule, and counts as warm-up.
 """
 
 import copy
@@ -21,18 +21,18 @@ from esrally_ebs.plan import Plan
 from esrally_ebs.store.context import STARTS
 
 NAME = "ebs-open-loop"
-ARRIVALS = "ebs-arrivals"  # the schedule of a task that has the arrivals of its log
-DRAWN = "ebs-drawn"  # that of writes beside a search
-OPEN = "ebs-open"  # key of the track's own schedule, and of what chance is drawn from
-LEAD_S = 0.5  # for the last client's connection, before the first request is due
-_MAX_LEAD_S = 5.0  # before that for those of all others, one after the other
+ARRIVALS = "ebs-arrivals"  # schedule of a task with its log's arrivals
+DRAWN = "ebs-drawn"  # schedule of writes beside a search
+OPEN = "ebs-open"  # key of the track's own schedule and the seed
+LEAD_S = 0.5  # after the last client has connected, before the first request is due
+_MAX_LEAD_S = 5.0  # before that, for the other clients to connect, one after another
 
 
 def is_open(task: Any, plan: Plan) -> bool:
-    """Whether a task keeps to a schedule, so that its latency says something.
+    """Whether a task keeps to a schedule, so that its latency is meaningful.
 
-    Cold, the eviction before a request delays those that follow; on one node, each arm the others. There a
-    target throughput is no more than a pace. Raises PlanError for a log's arrivals, which need more.
+    With cold caches the eviction before a request delays later ones; on one node, arms delay one another.
+    There a target throughput only paces. Raises PlanError for a log's arrivals, which need a real schedule.
     """
     if scheduler.run_unthrottled(task):
         return False
@@ -50,7 +50,7 @@ def is_open(task: Any, plan: Plan) -> bool:
 
 
 def apply(clone: Any, block: Block, plan: Plan) -> None:
-    """Have a measured block of an open task keep to its schedule: the same on all arms of a round."""
+    """Make a measured block of an open task keep to its schedule: the same on all arms of a round."""
     clone.warmup_iterations = 1
     if clone.schedule == ARRIVALS:
         take_piece(clone, block, plan)
@@ -58,7 +58,7 @@ def apply(clone: Any, block: Block, plan: Plan) -> None:
 
 
 def apply_beside(clone: Any, block: Block, plan: Plan) -> None:
-    """Have writes with Poisson arrivals come at the same times on all arms of a round."""
+    """Make writes with Poisson arrivals come at the same times on all arms of a round."""
     if clone.schedule == scheduler.PoissonScheduler.name and not scheduler.run_unthrottled(clone):
         _schedule(clone, DRAWN, block, plan)
 
@@ -69,16 +69,16 @@ def _schedule(clone: Any, name: str, block: Block, plan: Plan) -> None:
 
 
 def take_piece(clone: Any, block: Block, plan: Plan) -> None:
-    """Have a measured block ask its round's piece of a log, the same on all arms."""
-    clone.iterations = None  # the piece decides
-    number = 1 if plan.trace == "perturb" else block.round  # slower reads are set beside usual ones
+    """Make a measured block ask its round's piece of a log, the same on all arms."""
+    clone.iterations = None  # decided by the piece
+    number = 1 if plan.trace == "perturb" else block.round  # slower reads are compared with usual ones
     clone.operation.params["piece"] = (number, plan.design.most_rounds)
 
 
 def lift(clone: Any, *, keeps_rate: bool) -> None:
-    """Warm up for as long as it takes, as fast as the node answers or at the rate of the track.
+    """Let warm-up take as long as needed, as fast as the node answers, or at the track's rate.
 
-    Where that is not a number, but a log's times or those of a schedule of the track's own, by these.
+    If that rate is no number, but a log's times or the track's own schedule, these apply.
     """
     clone.operation.params["cycle"] = True
     if not keeps_rate:
@@ -88,17 +88,17 @@ def lift(clone: Any, *, keeps_rate: bool) -> None:
 
 
 def lift_rate(clone: Any) -> None:
-    """Leave out the rate of the track."""
+    """Remove the track's rate."""
     for key in ("target-throughput", "target-interval"):
         clone.params.pop(key, None)
 
 
 def first_start(task: str, now: float) -> float:
-    """When the first of all clients began this task, by ``time.perf_counter()``; ``now`` for the first.
+    """When the first client began this task, by ``time.perf_counter()``; ``now`` if this is the first.
 
-    Rally's workers are processes that begin milliseconds apart; the counter is the machine's, one for all.
+    Rally's workers begin milliseconds apart; the counter is common to the machine's processes.
     """
-    from esrally_ebs.rally import activation  # which imports the schedule, and that this module
+    from esrally_ebs.rally import activation  # imported here: it imports schedule, which imports this module
 
     with (activation.current().notes / STARTS).open("a+") as starts:
         fcntl.flock(starts, fcntl.LOCK_EX)
@@ -112,7 +112,7 @@ def first_start(task: str, now: float) -> float:
 
 
 class Arrivals(scheduler.Scheduler):  # type: ignore[misc]
-    """The times of a log; the task's ``speed`` is how many times as fast."""
+    """Sends requests at the times of a log, divided by the task's ``speed``."""
 
     parameter_source: Any = None  # of one client; Rally sets it after ``__init__``
 
@@ -120,13 +120,13 @@ class Arrivals(scheduler.Scheduler):  # type: ignore[misc]
         self._speed = task.params.get("speed", 1)
 
     def next(self, current: float) -> float:
-        """When the next request is due, s since the first; StopIteration after the last."""
+        """When the next request is due, in seconds since the first. StopIteration after the last."""
         due: float = self.parameter_source.due_s() / self._speed
         return due
 
 
 class OpenLoop(scheduler.Scheduler):  # type: ignore[misc]
-    """The track's schedule of one client, after the request that opens its connection."""
+    """The track's schedule for one client, after the request that opens its connection."""
 
     parameter_source: Any = None
 
@@ -134,13 +134,14 @@ class OpenLoop(scheduler.Scheduler):  # type: ignore[misc]
         self._task = copy.copy(task)
         self._task.schedule, self._seed = task.operation.params[OPEN]
         self._inner: Any = None
-        self._begins_s = LEAD_S  # of the schedule, after this client began
+        self._begins_s = LEAD_S  # begin of the schedule, after this client began
 
     def next(self, current: float) -> float:
-        """When the next request is due, s since this client began."""
+        """When the next request is due, in seconds since this client began."""
         if self._inner is None:
             self._inner = self._of_client()
-            # each connects by a query: all at once would still queue up when the first request is due
+            # each client connects by a query: sent all at once, these would still be queued at the first due
+            # time
             clients = self._task.clients
             lead_s = min(self._gap_s() * clients, _MAX_LEAD_S)
             now = time.perf_counter()
@@ -149,15 +150,15 @@ class OpenLoop(scheduler.Scheduler):  # type: ignore[misc]
         return self._begins_s + float(self._inner.next(max(0.0, current - self._begins_s)))
 
     def before_request(self, now: float) -> None:
-        """For schedules that want to know."""
+        """Pass on to schedules that use it."""
         self._inner.before_request(now)
 
     def after_request(self, now: float, weight: float, unit: str, request_meta_data: Any) -> None:
-        """For schedules that want to know."""
+        """Pass on to schedules that use it."""
         self._inner.after_request(now, weight, unit, request_meta_data)
 
     def _gap_s(self) -> float:
-        """From one request of the task to its next in the mean, s; 0 where the track's schedule decides."""
+        """Mean seconds between requests of the task; 0 if the track's schedule decides."""
         if self._task.schedule == ARRIVALS:
             return float(self.parameter_source.gap_s()) / float(self._task.params.get("speed", 1))
         rate = self._task.target_throughput
@@ -174,16 +175,16 @@ class OpenLoop(scheduler.Scheduler):  # type: ignore[misc]
 
 
 class DrawnArrivals(OpenLoop):
-    """The track's schedule of one client, without such a request."""
+    """The track's schedule for one client, without a connecting request."""
 
     def next(self, current: float) -> float:
-        """When the next request is due, s since this client began."""
+        """When the next request is due, in seconds since this client began."""
         self._inner = self._inner or self._of_client()
         return float(self._inner.next(current))
 
 
 class _Poisson(scheduler.SimpleScheduler):  # type: ignore[misc]
-    """Rally's, with chance of its own: arms get requests at the same times, which then cancel."""
+    """Rally's Poisson schedule with its own seed: arms get requests at the same times, so chance cancels."""
 
     def __init__(self, draw: random.Random, task: Any, target_throughput: float) -> None:
         self._draw, self._rate = draw, target_throughput

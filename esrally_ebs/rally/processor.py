@@ -1,4 +1,4 @@
-"""The pack's track processor: the one place where Rally hands a race to us.
+"""The pack's track processor: where Rally hands a race over to us.
 
 In race control it starts the session; in all other processes it only expands the schedule.
 """
@@ -71,7 +71,7 @@ LOG = logging.getLogger(__name__)
 
 @contextmanager
 def hearing_cancel(waits: Callable[[], bool] | None = None, *, poll_s: float = _POLL_S) -> Iterator[None]:
-    """While inside, a message that arrives for this actor raises SIGINT in this process.
+    """During the block, a message for this actor raises SIGINT in this process.
 
     Rally's actors form a session of their own that the terminal's signals do not reach. Its command asks race
     control to cancel by a message, which is read only when the track has been loaded, perhaps minutes later.
@@ -101,16 +101,16 @@ def hearing_cancel(waits: Callable[[], bool] | None = None, *, poll_s: float = _
 
 
 def _mailbox() -> Callable[[], bool] | None:
-    """Whether race control's queue holds a message; None when it listens at a port, or runs elsewhere."""
+    """Checks whether race control's queue holds a message; None if it uses a port, or runs elsewhere."""
     control = next((each for each in gc.get_objects() if isinstance(each, racecontrol.BenchmarkActor)), None)
     core = getattr(control._myRef.transport, "_QCore", None) if control else None
     return None if core is None else partial(holds_message, core.mainLocalInputQueueEndpoint())
 
 
 def holds_message(mailbox: "Queue[Any]") -> bool:
-    """Whether an actor's queue holds a message of another actor; all messages are in it afterwards.
+    """Whether an actor's queue holds another actor's message; leaves all messages in it.
 
-    A thread of this process that logs puts a word into the queue as well, to wake its own actor up.
+    A thread of this process that logs also puts a word into the queue, to wake up its own actor.
     """
     waiting = []
     with contextlib.suppress(queue.Empty):
@@ -123,9 +123,9 @@ def holds_message(mailbox: "Queue[Any]") -> bool:
 
 
 def message_waits() -> bool:
-    """Whether data have arrived at a port of this process, accepted or not, that nobody has read.
+    """Whether unread data have arrived at a port of this process, on accepted connections or not.
 
-    Callers alone are no message: Rally's command also connects and hangs up again without a word.
+    A connection alone is no message: Rally's command also connects and hangs up silently.
     """
     own = psutil.Process().connections(kind="tcp")
     ports = {one.laddr.port for one in own if one.status == psutil.CONN_LISTEN}
@@ -136,15 +136,15 @@ def message_waits() -> bool:
 
 
 def main_process() -> int | None:
-    """Pid of the ``esrally`` command that started this race; None when it runs on another machine.
+    """Pid of the ``esrally`` command that started this race; None if it runs on another machine.
 
     The actor system leaves the command's process tree and session, so the command is no ancestor of race
-    control. Rally lets only one race at a time run on a machine.
+    control. Rally allows only one race at a time on a machine.
     """
     commands = []
     for candidate in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
-            # an actor that was just forked still has the command's name
+            # a newly forked actor still has the command's name
             is_race = is_rally_process(process.is_rally_process, candidate)
             if is_race and os.getsid(candidate.pid) != os.getsid(0):
                 commands.append((candidate.create_time(), candidate.pid))
@@ -152,11 +152,11 @@ def main_process() -> int | None:
 
 
 class Pack(loader.TrackProcessor):  # type: ignore[misc]
-    """Turns a challenge into a session over arms and starts what it needs."""
+    """Turns a challenge into a session over arms, and starts the session."""
 
     def __init__(self, plan: str = "", *, of_track: bool = True) -> None:
-        self._plan = plan  # when the track parameter names none
-        self._of_track = of_track  # whether its parameters may be the pack's
+        self._plan = plan  # used if the track parameter names none
+        self._of_track = of_track  # whether the track's parameters may be the pack's
         self.cfg: Any = None  # set by Rally
         self.downloader: Any = None  # set by Rally
         self.decompressor: Any = None  # set by Rally
@@ -208,7 +208,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
     def on_prepare_track(
         self, track: Any, data_root_dir: str
     ) -> Iterator[tuple[Callable[..., None], dict[str, Any]]]:
-        """Generate the synthetic documents that the challenge indexes where Rally looks for them."""
+        """Generate the challenge's synthetic documents where Rally looks for them."""
         seed = race_settings(self.cfg, self._plan, of_track=self._of_track).plan.dataset.seed
         for rally_corpus in filter(_kind, loader.used_corpora(track)):
             directory = loader.data_dir(self.cfg, track.name, rally_corpus.name)[-1]
@@ -224,7 +224,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         write = line_writer(is_quiet)
 
         def say(text: str) -> None:
-            line = one_line(text)  # a data host may have said it
+            line = one_line(text)  # may contain a data host's output
             console.info(line, logger=LOG)
             write(line)
 
@@ -245,9 +245,9 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         self.cfg.add(config.Scope.benchmark, "driver", ACTIVATION, activation)
 
     def _address(self, plan: Plan, schedule: Sequence[Any]) -> str:
-        """This machine's, for the hosts that make the load; empty when this machine makes it.
+        """This machine's address for hosts that make the load; "" if this machine makes it.
 
-        Raises SetupError or PlanError for what no other can make.
+        Raises SetupError or PlanError for what other hosts cannot do.
         """
         if plan.host:
             require_able_elsewhere(plan, schedule, "remove the hosts")
@@ -268,7 +268,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         return address_towards([host for host in hosts if host != "localhost"])
 
     def _source(self, indexing: Any, plan: Plan) -> Source:
-        """Where the indices that the track searches come from."""
+        """Source of the indices that the track searches."""
         dataset = plan.dataset
         names = [each.name for each in (*indexing.indices, *indexing.data_streams)]
         if dataset.data is not None:
@@ -295,7 +295,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         )
 
     def _prepare(self, indexing: Any) -> None:
-        """All documents where Rally looks for them: made by the track or by us, there already, or fetched."""
+        """Make all documents available to Rally: made by the track or by us, already there, or fetched."""
         registry = loader.TrackProcessorRegistry(self.cfg)
         loader.load_track_plugins(
             self.cfg, indexing.name, register_track_processor=registry.register_track_processor
@@ -316,28 +316,28 @@ class RaceEnd:
         self._is_quiet = is_quiet
         self.load_may_go = load_may_go
         self.first_fault = live.first_fault
-        self.why = ""  # what Rally says of a race that failed
+        self.why = ""  # Rally's reason for a failed race
         local_actors.stay()
 
     def fail(self, error: EbsError) -> None:
-        """Record why the race cannot go on, and take down what is left."""
+        """Record why the race cannot continue, and take down what is left."""
         self.load_may_go()
         self._live.fail(error)
         local_actors.leave()
 
     def end(self, cancelled: bool) -> None:
-        """Take down what is left, however the race ended. Perhaps called twice."""
+        """Take down what is left, however the race ended; may be called twice."""
         self.load_may_go()
         self._live.end(cancelled, self.why)
         local_actors.leave()
 
     def complete(self) -> None:
-        """Keep Rally's own record, print the report, and send what was recorded to Rally's metrics store."""
+        """Keep Rally's own record, print the report, and send the session to Rally's metrics store."""
         recorded = Path(paths.race_root(self._cfg)) / "race.json"
         self._live.folder.write_file("race.json", recorded.read_text())
         try:
             console.println(self._live.complete())
-        finally:  # what cannot be compared is kept there, too
+        finally:  # sessions that cannot be compared are sent, too
             metrics_store.keep(self._cfg, self._live.folder.path, warn=console.warn)
             local_actors.leave()
 
@@ -346,7 +346,7 @@ class RaceEnd:
 
 
 def _untold(building: Sequence[Any], before_search: bool, is_own: bool) -> str:
-    """That tasks which may be searches are not raced as such; empty when there are none."""
+    """Says that tasks which may be searches are not raced as such; "" without any."""
     listed = ", ".join(f"{task.name} ({task.operation.type})" for task in untold(building))
     runs = "once on each arm, not in rounds"
     if before_search:
@@ -370,24 +370,24 @@ def _taken_for_searches(searches: Sequence[Any], plan: Plan) -> str:
 
 
 def _generate(directory: str, documents: int, seed: int, kind: str) -> None:
-    """In one of Rally's preparing processes; those of a session find what race control has made."""
+    """Run in one of Rally's preparing processes; those of a session find what race control has made."""
     console.info(f"Generating {documents:,} documents in {directory}, unless they are there", logger=LOG)
     corpus.ensure(Path(directory), documents=documents, seed=seed, kind=kind)
 
 
 def _kind(rally_corpus: Any) -> str:
-    """Which documents of ours a corpus has; empty for one of the track's own, which may be generated too."""
+    """Kind of our generated documents in a corpus; "" for a corpus of the track's own."""
     kind = str(rally_corpus.meta_data.get("generated"))
     return kind if kind in corpus.RENDERERS else ""
 
 
 def _part(rally_corpus: Any) -> int:
-    """Which part of all that the track generates; each has documents of its own."""
+    """Number of this part among all that the track generates; each has its own documents."""
     return int(rally_corpus.meta_data.get("part", 0))
 
 
 def _name_corpora(track: Any) -> None:
-    """Name generated documents as we write them; Rally's ``--test-mode`` changes their names and number."""
+    """Rename generated documents to our names; Rally's ``--test-mode`` changes names and numbers."""
     for documents in _generated(track):
         documents.document_file = f"documents-{documents.number_of_documents}.json"
 
@@ -397,7 +397,7 @@ def _generated(track: Any) -> list[Any]:
 
 
 def _require_number(track: Any, settings: RaceSettings) -> None:
-    """PlanError where all documents are wanted of a track that generates as many as it is told."""
+    """Raise PlanError if all documents are wanted of a track that generates any number."""
     if settings.plan.dataset.documents == "full" and _generated(track):
         raise PlanError(
             f"plan {settings.plan.name}: dataset.documents: 'full' is of the track noaa-ebs alone, "
@@ -406,7 +406,7 @@ def _require_number(track: Any, settings: RaceSettings) -> None:
 
 
 def _size_corpus(track: Any, settings: RaceSettings) -> None:
-    """Let the plan decide how many documents are generated; the template only knows the parameter."""
+    """Let the plan decide the number of generated documents; the template only knows the parameter."""
     generated = _generated(track)
     for documents in generated:
         documents.number_of_documents = max(1, int(settings.plan.dataset.documents) // len(generated))

@@ -1,6 +1,6 @@
-"""Work with shards that takes minutes, as one request of Rally's, from its beginning to its end.
+"""Work with shards that takes minutes, as one Rally request from beginning to end.
 
-A copy of a shard goes where its index allows it to be, so that a setting begins all work between nodes.
+Shard copies go where their index allows them, so all work between nodes is started by a setting.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ KINDS = ("replica", "node-loss", "relocation", "restore", "merge")
 REPLICA, NODE_LOSS, RELOCATION, RESTORE, MERGE = KINDS
 _OF_REPLICAS = (REPLICA, NODE_LOSS)
 _ALLOCATION = "index.routing.allocation.enable"
-# From a lost node until it is back; Elasticsearch would wait a minute for a copy that is there no more.
+# Settings from losing a node until it is back; Elasticsearch would wait a minute for the lost copy.
 _KEPT_BACK = {_ALLOCATION: "primaries", "index.unassigned.node_left.delayed_timeout": "0s"}
-_RESTORED = "ebs-restored"  # an index
+_RESTORED = "ebs-restored"  # name of an index
 _SNAPSHOT = {"repository": "ebs", "snapshot": "one"}
-_PATIENCE_S = 3600.0  # with what has no end that is known, such as a merge
-# With copies: so much more than the time in which the limits let them come, and that so many times.
+_PATIENCE_S = 3600.0  # for work without a known limit, such as a merge
+# For copies: seconds in addition to the time that limits allow, and factor on that time.
 _SPARE_S = 120.0
 _TIMES = 10.0
 _REASON_SIGNS = 300
 
 
 def require_able(tasks: Iterable[Any], plan: Plan) -> None:
-    """Raise PlanError for work among these tasks that this plan's nodes cannot do."""
+    """Raise PlanError for work in these tasks that this plan's nodes cannot do."""
     for task in (task for task in tasks if task.operation.type == RECOVERY):
         params, why = task.operation.params, ""
         if params.get("kind") not in KINDS:
@@ -52,15 +52,15 @@ def require_able(tasks: Iterable[Any], plan: Plan) -> None:
 
 
 class Recovery(runner.Runner):  # type: ignore[misc]
-    """A replica or primary copied to another node, an index restored, or its segments merged to one."""
+    """A shard copied to another node as replica or primary, an index restored, or its segments merged."""
 
     async def prepare(
         self, es: Any, params: dict[str, Any], arm: Arm, plan: Plan, lose: Callable[[str], None]
     ) -> dict[str, Any]:
-        """Bring about what the work begins with: an index on one node, a snapshot, a restored index, a loss.
+        """Set up the work's initial state: an index on one node, a snapshot, a restored index, a lost node.
 
-        ``lose`` kills the node of a name, which is back without its copies when it returns. Returns the
-        parameters, and with them the node that has the first shard, and the one after it.
+        ``lose`` kills the node of that name, and returns when it is back without its copies. Returns the
+        parameters, with the nodes that have the first shard and that come after it.
         """
         es = es.options(request_timeout=_PATIENCE_S)
         index, names = params["index"], [node.arm for node in arm.nodes]
@@ -69,9 +69,9 @@ class Recovery(runner.Runner):  # type: ignore[misc]
         size = sum(float(shard["store"] or 0) for shard in shards if shard["prirep"] == "p")
         wait = CopyDeadline(arm.name, params["kind"], patience_s(size, arm, plan))
         if params["kind"] == NODE_LOSS:
-            here = names[0]  # which cannot be lost: the others have its network
+            here = names[0]  # never lost itself: the others use its network
         there = names[(names.index(here) + 1) % len(names)]
-        # what an earlier task restored: a node that is lost may have it, and no cluster is ready without it
+        # an earlier task's index: a lost node may have it, and no cluster gets ready without it
         await es.indices.delete(index=_RESTORED, ignore_unavailable=True)
         await _settle(es, index, [here], 0, wait)
         if params["kind"] in (RESTORE, MERGE):
@@ -85,13 +85,13 @@ class Recovery(runner.Runner):  # type: ignore[misc]
         return {**params, "nodes": (here, there), "port": arm.nodes[0].port, "wait": wait}
 
     async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:
-        """The work; what it moved is the result's ``recovery``."""
+        """Do the work; the result's ``recovery`` says what it moved."""
         if "nodes" not in params:
             raise SetupError(f"{RECOVERY}: works on nodes that the pack has started; leave out --pipeline")
         began_s = time.perf_counter()
         await _perform(es["default"].options(request_timeout=_PATIENCE_S), params)
         facts = {"work": params["kind"], "seconds": time.perf_counter() - began_s}
-        # not through Rally's client, which would count it into the service time
+        # not through Rally's client, which would count it as service time
         facts |= await asyncio.to_thread(_moved, params)
         return {"weight": 1, "unit": "ops", "hits": facts.pop("documents"), "recovery": facts}
 
@@ -113,9 +113,9 @@ async def _perform(es: Any, params: dict[str, Any]) -> None:
 
 
 def patience_s(size: float, arm: Arm, plan: Plan) -> float:
-    """How long copies of so many bytes may take: many times what an arm's limits, without credits, let them.
+    """Seconds that copies of so many bytes may take: many times what an arm's limits, without credits, allow.
 
-    Of volumes that may do anything, what the setting lets them where nobody has changed it.
+    For volumes without known limits, what the default setting allows.
     """
     spec = arm.volume.spec
     slowest = min(setting_of(plan.node.params)[SETTING], setting_of({})[SETTING])
@@ -127,18 +127,18 @@ def patience_s(size: float, arm: Arm, plan: Plan) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CopyDeadline:
-    """For copies of one arm, which get no more time than that."""
+    """Time limit for copies of one arm."""
 
     arm: str
     kind: str
     patience_s: float
 
     def patient(self, es: Any) -> Any:
-        """The client, which itself waits longer."""
+        """The client with a longer timeout."""
         return es.options(request_timeout=2 * self.patience_s)
 
     async def on(self, es: Any, index: str, copied: Awaitable[Any]) -> Any:
-        """What it gives. Raises SetupError, which says what there is not yet, when it takes longer."""
+        """The result. Raises SetupError, naming what is missing, if it takes too long."""
         work = asyncio.ensure_future(copied)
         done, _ = await asyncio.wait({work}, timeout=self.patience_s)
         if done:
@@ -151,7 +151,7 @@ class CopyDeadline:
         )
 
     def require_whole(self, shards: Mapping[str, Any]) -> None:
-        """Raise SetupError where Elasticsearch has given some of these shards up, which is quicker."""
+        """Raise SetupError if Elasticsearch has given up on some of these shards, before the time limit."""
         if shards["failed"]:
             raise SetupError(
                 f"arm {self.arm}: {self.kind}: {shards['failed']} of {shards['total']} shards failed; see "
@@ -160,7 +160,7 @@ class CopyDeadline:
 
 
 async def _missing(es: Any, index: str) -> str:
-    """The first copy of a shard that is not there, and what Elasticsearch says of it."""
+    """The first missing copy of a shard, and Elasticsearch's explanation."""
     shards = await es.cat.shards(index=index, format="json", h="shard,prirep,state,node")
     for shard in shards:
         if shard["state"] != "STARTED":
@@ -173,7 +173,7 @@ async def _missing(es: Any, index: str) -> str:
 
 
 def _reason(explained: Mapping[str, Any]) -> str:
-    """Why a copy may be on no node that has none, in one line."""
+    """Why no node without the copy may have it, in one line."""
     reasons = [
         f"{node['node_name']}: {decider['explanation']}"
         for node in explained.get("node_allocation_decisions", ())
@@ -184,7 +184,7 @@ def _reason(explained: Mapping[str, Any]) -> str:
 
 
 async def _settle(es: Any, index: str, nodes: Sequence[str], replicas: int, wait: CopyDeadline) -> None:
-    """Allow an index these nodes and this number of replicas, and wait until all copies are there."""
+    """Restrict an index to these nodes and this number of replicas, and wait until all copies are there."""
     await es.indices.put_settings(index=index, settings=_placed(nodes, replicas))
     green = {"wait_for_status": "green", "wait_for_no_relocating_shards": True}
     health = wait.patient(es).cluster.health(index=index, timeout=f"{2 * wait.patience_s:.0f}s", **green)
@@ -200,7 +200,7 @@ def _placed(nodes: Sequence[str], replicas: int) -> dict[str, Any]:
 
 
 async def _require_snapshot(es: Any, index: str, first: str) -> None:
-    """A snapshot of the index, made once on each arm; each has a repository of its own."""
+    """Make a snapshot of the index, once per arm; each arm has its own repository."""
     settings = {"location": f"{REPOSITORY}/{first}", "max_snapshot_bytes_per_sec": "4gb"}
     await es.snapshot.create_repository(name=_SNAPSHOT["repository"], type="fs", settings=settings)
     if not (await es.snapshot.get(**_SNAPSHOT, ignore_unavailable=True))["snapshots"]:
@@ -223,11 +223,11 @@ async def _restore(es: Any, index: str, node: str, wait: CopyDeadline) -> None:
 
 
 def _moved(params: dict[str, Any]) -> dict[str, Any]:
-    """What was copied, of a merge what it read, and how long ``max_bytes_per_sec`` held that back."""
+    """What was copied (for a merge: read), and how long ``max_bytes_per_sec`` held it back."""
     kind = params["kind"]
     index = _RESTORED if kind in (RESTORE, MERGE) else params["index"]
     shards = api.get(params["port"], f"/{index}/_recovery?detailed=true")[index]["shards"]
-    # beside a replica there is its primary, as that came to its own node
+    # a replica's primary is listed, too, as it came to its own node
     copied = [shard["index"] for shard in shards if shard["primary"] is (kind not in _OF_REPLICAS)]
     throttled_ms = sum(
         shard[f"{end}_throttle_time_in_millis"] for shard in copied for end in ("source", "target")

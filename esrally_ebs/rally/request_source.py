@@ -1,7 +1,7 @@
-"""What a block asks: which requests of a log or a track, when they are due, and Rally's source of them.
+"""The requests of a block: which of a log or a track, when they are due, and Rally's source of them.
 
-On all arms of a round the same requests; in each round others, but for plans that set slower reads beside
-usual ones.
+All arms of a round get the same requests; each round gets others, except in plans that compare slower reads
+with usual ones.
 """
 
 import copy
@@ -22,17 +22,17 @@ from esrally_ebs.session import protocol
 from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay
 
-BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
-WARM_UPS = "ebs-warm-ups"  # key of how many requests of each client come first, and are not observed
-_TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how their order is drawn
-_CHANCE = "ebs-chance"  # key of what the track's own parameter sources draw from: the same on all arms
-_INNER = "ebs-inner"  # key of type, parameter source and name that Rally knows the operation by
+BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and in race.json
+WARM_UPS = "ebs-warm-ups"  # key: number of each client's first requests, which are not observed
+_TURNS = "ebs-turns"  # key: blocks whose requests alternate, and the seed of their order
+_CHANCE = "ebs-chance"  # key: seed for the track's own parameter sources, the same on all arms
+_INNER = "ebs-inner"  # key: type, parameter source and name of the operation in Rally
 PARAM_SOURCE = "ebs-on-arm"
-DETAILS = "detailed-results"  # Rally's key: whether a search's hits and took are read from its answer
+DETAILS = "detailed-results"  # Rally's key: whether hits and took are read from a search's answer
 
 
 def operation_of(task: Any, name: str, block: Block, blocks: tuple[Block, ...], plan: Plan) -> Any:
-    """The task's operation as one of ours: for one arm, or for those of ``blocks`` by turns."""
+    """The task's operation as one of ours: for one arm, or alternating between ``blocks``."""
     operation = copy.copy(task.operation)
     operation.params = {
         **operation.params,
@@ -46,22 +46,22 @@ def operation_of(task: Any, name: str, block: Block, blocks: tuple[Block, ...], 
 
 
 def of_several(searches: Sequence[Any]) -> dict[str, Any]:
-    """The parameters of an operation that asks all of these in turn."""
+    """Parameters of an operation that sends these searches in turn."""
     return {_INNER: tuple(_source_of(task.operation, task.name) for task in searches)}
 
 
 def _source_of(operation: Any, name: str) -> tuple[Any, ...]:
-    """What makes an operation's requests: type, parameter source, name and parameters."""
+    """An operation's type, parameter source, name and parameters, which make its requests."""
     return operation.type, operation.param_source, name, operation.params
 
 
 def choose(clone: Any, task: Any, block: Block, plan: Plan, *, is_beside: bool) -> None:
-    """Which requests a block of searches asks, and when they are due.
+    """Choose the requests of a block of searches, and when they are due.
 
-    Those beside writes warm up at their rate, so that writes, which end with them, have the time to.
+    Searches beside writes warm up at their rate: this gives the writes, which end with them, enough time.
     """
     source = task.operation.param_source
-    if source == vectors.PARAM_SOURCE:  # points in the clusters of the documents
+    if source == vectors.PARAM_SOURCE:  # points in the documents' clusters
         clone.operation.params.setdefault("seed", plan.dataset.seed)
     if block.task == protocol.QUERIES:
         knee.apply(clone, block, plan)
@@ -78,7 +78,7 @@ def _choose_of_task(clone: Any, task: Any, block: Block, plan: Plan, *, is_besid
     if measures and task.operation.param_source == vectors.PARAM_SOURCE:
         _begin_elsewhere(clone, block, plan)
     if measures and is_template and plan.race and not _same_again(plan):
-        # other requests in each round, the same on all arms; Rally's iterations are each client's
+        # other requests in each round, the same on all arms; Rally counts iterations per client
         clone.operation.params["first"] = (block.round - 1) * plan.race.iterations * task.clients
     if open_loop.is_open(task, plan):
         if measures:
@@ -93,14 +93,14 @@ def _choose_of_task(clone: Any, task: Any, block: Block, plan: Plan, *, is_besid
 
 
 def _begin_elsewhere(clone: Any, block: Block, plan: Plan) -> None:
-    """Have a round ask what no other and no warm-up has asked, whose pages may be in memory."""
+    """Make a round ask what no other round or warm-up asked, whose pages may be in memory."""
     if not _same_again(plan):
         place = random.Random(f"{plan.design.seed} {block.task} {block.round}")
         clone.operation.params["first"] = place.getrandbits(32)
 
 
 def require_requests(track: Any, schedule: Iterable[Any]) -> None:
-    """Raise PlanError where an imported log has not the requests that these tasks ask of it."""
+    """Raise PlanError if an imported log lacks requests that these tasks ask for."""
     for task in (task for element in schedule for task in element):
         params = task.operation.params
         if all(source != replay.PARAM_SOURCE for _, source, *_ in params.get(_INNER, ())):
@@ -115,14 +115,14 @@ def require_requests(track: Any, schedule: Iterable[Any]) -> None:
 
 
 def _same_again(plan: Plan) -> bool:
-    """Whether each round asks what the others ask: slower reads are set beside usual ones."""
+    """Whether all rounds ask the same: slower reads are compared with usual ones."""
     return plan.cache.mode == "warm" or plan.trace == "perturb"
 
 
 class RequestSource:
-    """Rally's own parameter source, with the Request in ``params["ebs"]``.
+    """Rally's own parameter source, plus a Request in ``params["ebs"]``.
 
-    Rally's sources keep only the keys that they know, so this one adds its own to what they give.
+    Rally's sources keep only known keys, so this one adds its own to their results.
     """
 
     def __init__(
@@ -141,21 +141,21 @@ class RequestSource:
         self._params = params
         blocks, seed, fixed = params[_TURNS]
         self._orders = protocol.orders(blocks, seed=seed, fixed=fixed)
-        self._turns: list[Block] = []  # that are left of this pair
+        self._turns: list[Block] = []  # left of this pair
         self._pairs = 0
         self._request: dict[str, Any] = {}
         is_search = params[BLOCK].work is Work.SEARCH
-        # sources of the track's own hand on what they know, and without this no hits are compared
+        # tracks' own sources pass on what they know; without this key no hits are compared
         self._details = {key: params[key] for key in (DETAILS,) if is_search and key in params}
         if inner is None:
             _seed(params[_CHANCE])
             with _no_entropy():
                 inner = _inner(track, params)
         self.inner = inner
-        self._chance = _chance()  # that writes draw from
+        self._chance = _chance()  # seed of writes
 
     def partition(self, index: int, total: int) -> "RequestSource":
-        """The part of one client; it counts its own requests."""
+        """The part for one client, which counts its own requests."""
         _seed(f"{self._params[_CHANCE]} {index}")  # other workers have other clients
         with _no_entropy():
             inner = self.inner.partition(index, total)
@@ -163,20 +163,20 @@ class RequestSource:
 
     @property
     def infinite(self) -> bool:
-        """Whether Rally decides when it ends; writes beside a search end with that, after any number."""
+        """Whether Rally decides when it ends; writes beside a search end with the search."""
         return not self._is_beside and bool(self.inner.infinite)
 
     def params(self) -> dict[str, Any]:
-        """The next request: the same for each arm of a pair."""
+        """The next request, the same for each arm of a pair."""
         if not self._turns:
             self._turns = next(self._orders)
             self._pairs += 1
-            # what opens a connection comes before the schedule, and takes nothing from a log's piece
+            # a connecting request precedes the schedule, and uses no part of a log's piece
             leads = self._pairs == 1 and open_loop.OPEN in self._params and "piece" in self._params
             with _no_entropy():
                 self._request = self._next(copy.copy(self.inner) if leads else self.inner)
         block = self._turns.pop(0)
-        # Rally's runners change what they are given: a search of some pages leaves in its body where it ended
+        # Rally's runners change their parameters: a paginated search leaves its last position in the body
         request = copy.deepcopy(self._request) if block.work is Work.SEARCH else self._request
         is_observed = self._pairs > self._params.get(WARM_UPS, 0)
         own = Request(block=block, number=self._pairs, is_observed=is_observed)
@@ -185,7 +185,7 @@ class RequestSource:
     def _next(self, source: Any) -> Any:
         if not self._is_beside:
             return source.params()
-        others = _chance()  # of a search in this process, which no two arms interrupt at the same places
+        others = _chance()  # of a search in this process; arms would interrupt it at different points
         _resume(self._chance)
         try:
             return self._write()
@@ -196,7 +196,7 @@ class RequestSource:
     def _write(self) -> Any:
         with suppress(StopIteration):
             return self.inner.params()
-        # a source of the track's own does not know that it is to begin again
+        # a track's own source does not know that it must start over
         self.inner = _inner(self._track, self._params).partition(self.client, self._clients)
         return self.inner.params()
 
@@ -205,13 +205,13 @@ class RequestSource:
         return bool(self._params[BLOCK].phase is Phase.BESIDE)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "inner":  # not yet set while unpickling
+        if name == "inner":  # not set yet while unpickling
             raise AttributeError(name)
         return getattr(self.inner, name)
 
 
 def _seed(text: str) -> None:
-    """What a track's own parameter source may draw from, or seed anew."""
+    """Seed the generators that a track's own parameter source may draw from, or seed itself."""
     random.seed(text)
     np.random.seed(random.Random(text).getrandbits(32))
 
@@ -250,16 +250,16 @@ def _resume(chance: tuple[Any, Any]) -> None:
 
 
 class _InTurn:
-    """Rally's parameter sources of several searches: a request of each, one after the other."""
+    """Parameter sources of several searches: one request of each in turn."""
 
-    infinite = False  # the steps decide
+    infinite = False  # steps decide when it ends
 
     def __init__(self, sources: Sequence[Any], client: int = 0) -> None:
         self._sources = sources
         self._next = client
 
     def partition(self, index: int, total: int) -> "_InTurn":
-        """Each client begins with another search."""
+        """The part for one client; each client begins with another search."""
         return _InTurn([source.partition(index, total) for source in self._sources], index)
 
     def params(self) -> Any:
@@ -269,16 +269,16 @@ class _InTurn:
 
 
 def _inner(track: Any, params: dict[str, Any]) -> Any:
-    # not what is for us alone: sources of the track's own send on what they do not know
+    # not our own keys: tracks' own sources would send them on
     own = {key: value for key, value in params.items() if not key.startswith(BLOCK)}
     sources = []
     for type_, source, name, of_track in params[_INNER]:
         merged = {**of_track, **own}
         if params[BLOCK].task == protocol.QUERIES and "first" in own:
-            # else a client asks for one point by each search in turn, whose pages the first of them has read
+            # else a client's searches would ask for one point each in turn, whose pages the first has read
             merged["first"] = random.Random(f"{own['first']} {name}").getrandbits(32)
         if merged.get(DETAILS) is False:
-            merged.pop("assertions", None)  # of hits, which Rally refuses then
+            merged.pop("assertions", None)  # Rally would refuse assertions about hits then
         if source:
             sources.append(rally_params.param_source_for_name(source, track, merged))
         else:

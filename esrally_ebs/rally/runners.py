@@ -1,4 +1,4 @@
-"""Rally runners: every operation on the arm that its task names, cold searches, and fio as a task."""
+"""Rally runners: every operation on its task's arm, cold searches, and fio as a task."""
 
 import asyncio
 import copy
@@ -40,10 +40,10 @@ from esrally_ebs.volumes.emulated.control import change
 
 
 class OnArm(runner.Runner):  # type: ignore[misc]
-    """A Rally runner on the cluster of the task's arm; a search with all that goes before it.
+    """A Rally runner on the cluster of the task's arm; for a search, with all that precedes it.
 
-    The wrapped runner is kept as ``inner``, not ``delegate``: Rally looks through a delegate and would not
-    see that this one wants all clusters.
+    The wrapped runner is ``inner``, not ``delegate``: Rally looks through a delegate, and would not see that
+    this one wants all clusters.
     """
 
     multi_cluster = True
@@ -52,9 +52,9 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         super().__init__()
         self.inner = inner
         self.intervals: defaultdict[str, ObservationInterval] = defaultdict(ObservationInterval)  # by arm
-        self.misses: tuple[Block, MissRate] | None = None  # of the block that is repeated until it is steady
-        self._block: Block | None = None  # of indexing, that was begun last
-        self._unused: Any = None  # the wrapped runner as it was before its first block
+        self.misses: tuple[Block, MissRate] | None = None  # of the block that repeats until misses are steady
+        self._block: Block | None = None  # the last block of indexing that began
+        self._unused: Any = None  # the wrapped runner before its first block
 
     @property
     def completed(self) -> Any:
@@ -75,7 +75,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
 
     async def __call__(self, es: Any, params: dict[str, Any]) -> Any:
         request: Request | None = params.get(BLOCK)
-        if request is None:  # plain Rally: the user's own nodes, nothing of ours
+        if request is None:  # plain Rally with the user's own nodes: do nothing of ours
             return await self.inner(es, params)
         block = request.block
         try:
@@ -96,14 +96,14 @@ class OnArm(runner.Runner):  # type: ignore[misc]
                 raise fault from error
             if type(error) is elasticsearch.ConnectionError or isinstance(error, OSError):
                 raise
-            # Rally would keep the same of it, but not on which arm
+            # Rally keeps the same result, but without the arm
             result = {"weight": 0, "success": False, "error-description": str(error)}
         remote = activation.coordinator()
         stamp = await remote.stamp() if remote else {}
         return {**result, "arm": block.arm, "cluster": block.cluster, **stamp}
 
     async def _begin(self, block: Block) -> None:
-        """Have a runner that says when its task is over (wait-for-transform) not say it of the next arm's."""
+        """Reset a runner that reports completion (wait-for-transform), lest it report it for the next arm."""
         if block == self._block or getattr(self.inner, "completed", None) is None:
             return
         before = self.inner
@@ -125,7 +125,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
 
 
 class Search:
-    """The steps of one search for real."""
+    """The steps of one real search."""
 
     __slots__ = ("client", "context", "params", "request_", "runner")
 
@@ -134,7 +134,7 @@ class Search:
         self.context = activation.current()
         if "index" in params:
             self.params = {**params, "index": self.arm.named(params["index"] or "")}
-        if self.arm.suffix and names_index(params.get("body")):  # of a log, or made by the track's own code
+        if self.arm.suffix and names_index(params.get("body")):  # of a log, or of the track's own code
             raise PlanError(f'task {request.block.task}: {NAMES_INDEX}; set design.nodes = "per-arm"')
         if self.arm.preference:
             self.params = _routed(self.params, self.arm.preference)
@@ -148,32 +148,32 @@ class Search:
             await self.client.info()
 
     async def prepare(self) -> None:
-        """Work with shards begins with a state of its own."""
+        """Set up the initial state of work with shards."""
         if isinstance(self.runner.inner, Recovery):
             with self._uncounted():
                 lose = partial(root_steps(self.context).lose_node, self.arm.name)
                 plan = self.context.plan
                 self.params = await self.runner.inner.prepare(self.client, self.params, self.arm, plan, lose)
-                self.context = activation.current()  # a node that was lost is another process now
+                self.context = activation.current()  # a lost node is another process now
 
     @contextmanager
     def _uncounted(self) -> Iterator[None]:
-        """What is sent meanwhile is no part of Rally's request."""
+        """Do not count requests of the block as part of Rally's request."""
         holder = self.client.new_request_context().ctx_holder
         _, token = holder.init_request_context()
         try:
             yield
         finally:
-            # restored by hand: leaving the manager would hand this request's times to the measured one
+            # restored by hand: leaving the manager would add this request's times to the measured one
             holder.restore_context(token)
 
     def make_cold(self) -> Drop:
-        """Make all indices of the arm cold, with full buckets; an event says when it does not get so."""
+        """Make all indices of the arm cold, with full buckets; records an event if they do not get cold."""
         nodes = self.arm.nodes
         if not nodes:
             raise SetupError(f"arm {self.arm.name}: has no node; a cold search needs one")
         most = self.context.plan.cache.max_resident
-        # not through Rally's client, which would count it into the search's service time
+        # not through Rally's client, which would count it as service time
         indices = f"/{self.arm.named('_all')}/_cache/clear?expand_wildcards=open,hidden"
         clear = partial(api.post, nodes[0].port, indices)
         try:
@@ -188,19 +188,19 @@ class Search:
         self._note("drop", task=block.task, round=block.round, **asdict(drop))
 
     async def request(self) -> dict[str, Any]:
-        """Rally's runner, while no samples are handed over; its volumes are observed if that is due."""
+        """Run Rally's runner while no samples are handed over; observe the volumes if it is their turn."""
         self._require_nodes()
         misses = self._misses()
         try:
             with turns.request(), self._perturbed():
                 async with self._observed():
                     result = _as_dict(await self.runner.inner({"default": self.client}, self.params))
-        except elasticsearch.ApiError:  # of a query that no node can answer, which ends a window, too
+        except elasticsearch.ApiError:  # a query that no node can answer also ends a window
             self._answered(misses)
             raise
         self._answered(misses)
         if not self.params.get(DETAILS, True):
-            result.pop("hits", None)  # those of pages Rally counts in any case
+            result.pop("hits", None)  # Rally counts pages in any case
         if moved := result.pop("recovery", None):
             self._note("recovery", task=self.request_.block.task, round=self.request_.block.round, **moved)
         return result
@@ -211,12 +211,12 @@ class Search:
         return observed(self.runner, self.request_.block)
 
     def _require_nodes(self) -> None:
-        if not self.context.hosts_at:  # else their host looks at them when it reads counters
+        if not self.context.hosts_at:  # else their host checks them when it reads counters
             diagnosis.require_nodes(self.arm)
 
     @contextmanager
     def _perturbed(self) -> Iterator[None]:
-        """Slow reads down by the factor that the plan has for the round of this request."""
+        """Set reads' latency to the plan's factor for this round, during the block."""
         times = self.context.plan.read_latency_of(self.request_.block.round)
         if times == 1.0:
             yield
@@ -229,11 +229,11 @@ class Search:
 
     def _slow_reads(self, times: float) -> None:
         for volume in self.arm.volumes:
-            assert volume.control is not None  # a plan that perturbs has emulated arms alone
+            assert volume.control is not None  # plans that perturb have emulated arms only
             change(volume.control, read_latency=times)
 
     def _misses(self) -> MissRate | None:
-        """Of a warm-up that is repeated until they are steady; None of any other block."""
+        """Miss rates of a warm-up that repeats until they are steady; None for other blocks."""
         block, plan = self.request_.block, self.context.plan
         if plan.cache.mode != "steady" or block.phase is not Phase.WARMUP or plan.race is None:
             self.runner.misses = None
@@ -261,7 +261,7 @@ class Search:
             self._note(kind, task=task, text=text, requests=requests, read_bytes=misses.windows)
 
     def _read_bytes(self) -> float:
-        """What the arm's volumes have read so far. Raises SetupError when one has no device that counts."""
+        """Bytes read by the arm's volumes so far. Raises SetupError if one has no device that counts."""
         counted = [device_counters(volume) for volume in self.arm.volumes]
         if not all(counted):
             raise SetupError(
@@ -270,7 +270,7 @@ class Search:
         return sum(each["device.read_bytes"] for each in counted)
 
     def _cached_bytes(self) -> float:
-        """What the arm's nodes have in the page cache; 0 where nobody counts it."""
+        """Bytes of the page cache in the arm's nodes; 0 if not counted."""
         files = [node.memory_cgroup / "memory.stat" for node in self.arm.nodes if node.memory_cgroup]
         return float(sum(parse_memory_stat(file.read_text(), str(file)).cache_bytes for file in files))
 
@@ -279,16 +279,16 @@ class Search:
 
 
 class SearchElsewhere(Search):
-    """The steps of one search where the load is made elsewhere: what concerns the arm is asked for."""
+    """The steps of one search on a load host, which asks the coordinator about the arm."""
 
     __slots__ = ("connection",)
 
     def __init__(self, runner_: OnArm, client: Any, request: Request, params: dict[str, Any]) -> None:
         super().__init__(runner_, client, request, params)
-        self.connection: Connection | None = None  # by which the request is observed already
+        self.connection: Connection | None = None  # connection over which the request is already observed
 
     def make_cold(self) -> Drop:
-        """Recorded there at once: after it, nothing comes before the request."""
+        """Also recorded there at once: nothing comes between it and the request."""
         drop, self.connection = _coordinator().make_cold(self.request_.block)
         return drop
 
@@ -311,7 +311,7 @@ def _coordinator() -> CoordinatorClient:
 
 
 def observed(runner_: OnArm, block: Block) -> AbstractAsyncContextManager[object]:
-    """Has the arm's volume observed during a request of a round: cold ones all, others now and then."""
+    """Observe the arm's volume during a request in a round: every cold one, others now and then."""
     if not block.round:
         return nullcontext()
     context = activation.current()
@@ -323,18 +323,18 @@ def observed(runner_: OnArm, block: Block) -> AbstractAsyncContextManager[object
 
 
 def observed_here(block: Block) -> AbstractAsyncContextManager[dict[str, Any]]:
-    """Observes an arm's volumes, by its data host if it has one."""
+    """Observe an arm's volumes, through its data host if there is one."""
     context = activation.current()
     members, folder = context.arm(block.arm).members, SessionFolder(context.folder)
     hosts = hosts_of(context)
-    if not hosts:  # a load host cannot look
+    if not hosts:  # hosts check this themselves
         diagnosis.require_nodes(context.arm(block.arm))
     counters = partial(hosts.counters, block.arm) if hosts else None
     return observe(members, folder, block, read_page=read_page(), counters=counters)
 
 
 class BetweenRequests:
-    """What is done on an arm, as a Rally task: visible, in the results, and ended by Ctrl-C."""
+    """Work on an arm as a Rally task: visible, in the results, and ended by Ctrl-C."""
 
     multi_cluster = True
 
@@ -359,7 +359,7 @@ class BetweenRequests:
 
 
 def do_between(block: Block) -> None:
-    """Do what a block without requests is there for."""
+    """Do the work of a block without requests."""
     context = activation.current()
     arm = context.arm(block.arm)
     try:
@@ -391,7 +391,7 @@ def _start_nodes(context: Context, arm: Arm, block: Block) -> None:
 
 
 def register(registry: Any) -> None:
-    """Wrap every runner that Rally has, and each that the track registers later, and add ours."""
+    """Wrap all of Rally's runners, and those that the track registers later, and add ours."""
     rallys = registry.runner_registry
 
     def register_on_arm(operation: Any, inner: Any, **settings: Any) -> None:
@@ -408,19 +408,19 @@ def register(registry: Any) -> None:
 
 
 def _routed(params: dict[str, Any], preference: str) -> dict[str, Any]:
-    """The request with its arm's preference; its own might ask other copies of shards on another arm."""
-    for key in ("requests", "stream"):  # of a composite operation
+    """The request with its arm's preference: its own might select other copies of shards on another arm."""
+    for key in ("requests", "stream"):  # a composite operation's
         if key in params:
             return {**params, key: [_routed(part, preference) for part in params[key]]}
     path, has_query, query = str(params.get("path", "")).partition("?")
-    asks = "index" in params and params.get("operation-type") != "field-caps"  # which knows no preference
+    asks = "index" in params and params.get("operation-type") != "field-caps"  # which takes no preference
     if "with-point-in-time-from" in params or not (asks or _TAKES_PREFERENCE.search(path)):
         return params
     own = parse_qsl(query, keep_blank_values=True) if has_query else params.get("request-params")
     given = dict(own or {})
-    only = _SHARDS.match(str(given.get("preference", "")))  # which shards it asks, and not which copies
+    only = _SHARDS.match(str(given.get("preference", "")))  # selects shards, not copies
     given["preference"] = f"{only[0]}|{preference}" if only else preference
-    if has_query:  # Rally would put a second question mark before parameters beside the path
+    if has_query:  # Rally would add a second question mark to the path
         return {**params, "path": f"{path}?{urlencode(given, quote_via=quote)}"}
     return {**params, "request-params": given}
 
@@ -434,7 +434,7 @@ def _as_dict(result: Any) -> dict[str, Any]:
 
 
 def fault_of(arm: str, error: Exception) -> EbsError | None:
-    """The error to raise in place of this one, which is recorded; None when nothing of ours is broken."""
+    """Record an error; returns the error to raise instead, or None if nothing of ours is broken."""
     fault = diagnosis.explain(error, root_steps(activation.current()).cause(arm))
     if fault is not None:
         _record_fault(fault, arm)
@@ -442,15 +442,15 @@ def fault_of(arm: str, error: Exception) -> EbsError | None:
 
 
 def _record_fault(error: EbsError, arm: str) -> None:
-    """So that race control can report this error, in its own words and with its own exit code."""
+    """Record it, so that race control can report this error with its own words and exit code."""
     folder = SessionFolder(activation.current().folder)
     folder.note("fault", arm=arm, text=str(error), exit_code=error.exit_code)
 
 
 _TAKES_PREFERENCE = re.compile(
     r"/_((search|count|termvectors)$|(doc|source|explain|termvectors)/)"
-)  # the path of a raw request
-_SHARDS = re.compile(r"_shards:[^|]*")  # of a preference
+)  # path of a raw request
+_SHARDS = re.compile(r"_shards:[^|]*")  # part of a preference
 _BETWEEN: dict[Work, Callable[[Context, Arm, Block], None]] = {
     Work.FIO: _fio_baseline,
     Work.START: _start_nodes,

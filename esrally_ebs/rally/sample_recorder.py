@@ -1,4 +1,4 @@
-"""In Rally's driver: samples and telemetry into the session folder, when rounds end, how far the race is."""
+"""In Rally's driver: writes samples and telemetry to the session folder, ends rounds, reports progress."""
 
 import os
 import sys
@@ -36,7 +36,7 @@ from esrally_ebs.volumes.emulated.control import change, read_state
 
 
 def line_writer(is_quiet: bool) -> Callable[[str], None]:
-    """What writes a line to stdout unless that is a terminal; a reader that has gone is no error."""
+    """A function that writes a line to stdout unless that is a terminal; ignores a closed reader."""
 
     def write(text: str) -> None:
         if not is_quiet and not sys.stdout.isatty():
@@ -48,7 +48,7 @@ def line_writer(is_quiet: bool) -> Callable[[str], None]:
 
 
 class StageLines:
-    """In Rally's driver: says when the race comes to another stage, and how many tasks are left."""
+    """In Rally's driver: reports when the race reaches another stage, and how many tasks are left."""
 
     def __init__(
         self, rounds: int, *, write: Callable[[str], None], now: Callable[[], float] = time.monotonic
@@ -60,7 +60,7 @@ class StageLines:
         self._stage = ""
 
     def begins(self, block: Block, left: int) -> None:
-        """A task of this block is next; ``left`` tasks are to come, this one included."""
+        """Report that a task of this block begins; ``left`` tasks remain, including this one."""
         stage = self._stage_of(block)
         if stage != self._stage:
             self._stage = stage
@@ -78,7 +78,7 @@ class StageLines:
 
 
 class StopRule:
-    """The times of each round, and whether another one is wanted."""
+    """Collects the times of each round, and decides whether another one is needed."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class StopRule:
         off: Callable[[], Off] = dict,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``record`` is given each look, and why it is the last ("" when it is not).
+        """``record`` gets each look, and why it is the last ("" if it is not).
 
-        ``off`` says what ``judge`` allows for.
+        ``off`` is as for ``judge``.
         """
         self._plan = plan
         self._record = record
@@ -104,16 +104,16 @@ class StopRule:
         self._times.setdefault((task, arm), {}).setdefault(round_, []).append((service_time_s, latency_s))
 
     def take(self, sample: Any, arm: str, block: Block) -> None:
-        """A sample of Rally's; warm-up and failures do not count."""
+        """Add one of Rally's samples; ignores warm-up and failures."""
         if sample.sample_type is not SampleType.Warmup and sample.request_meta_data.get("success", True):
             self.add(block.task, arm, block.round, sample.service_time, sample.latency)
 
     def describe(self, arm: str) -> str:
-        """Nothing: every round is like the one before."""
+        """ "": all rounds are alike."""
         return ""
 
     def begins(self, round_: int) -> bool:
-        """A task of this round is next; whether it is wanted."""
+        """Whether this round, whose first task is next, is wanted."""
         if round_ <= self._round:
             return True
         ended, self._round = self._round, round_
@@ -143,7 +143,7 @@ class StopRule:
         return not why
 
     def _blocks(self, place: int) -> Blocks:
-        """Service times (0), or latencies (1): the same of a task whose requests were not due at a time."""
+        """Service times (0) or latencies (1), which are the same for tasks without due times."""
         return {
             key: {round_: np.array([times[place] for times in rows]) for round_, rows in by_round.items()}
             for key, by_round in self._times.items()
@@ -151,7 +151,7 @@ class StopRule:
 
 
 def _epoch_of_counter() -> float:
-    """When ``time.perf_counter()`` was 0 (epoch, s), by the closest of three pairs of readings."""
+    """When ``time.perf_counter()`` was 0 (epoch, s), from the closest of three pairs of readings."""
 
     def read() -> tuple[float, float]:
         before, now, after = time.perf_counter(), time.time(), time.perf_counter()
@@ -161,17 +161,17 @@ def _epoch_of_counter() -> float:
 
 
 class SampleRecorder:
-    """Rally's samples to rows of ``samples/*.parquet``; made anew in each process that uses it."""
+    """Rally's samples as rows of ``samples/*.parquet``; recreated in each process that uses it."""
 
     def __init__(self, context: Context) -> None:
         self._session = context.session
-        self.pid = os.getpid()  # of the process that opened the writer; others may be forked from it
+        self.pid = os.getpid()  # process that opened the writer; forked ones differ
         self._epoch_s = _epoch_of_counter()
-        # rows are made in the writer's thread, which gives way: the driver's own runs beside requests
+        # the writer's low-priority thread makes rows: the driver's own runs beside requests
         self._writer: PartWriter = SessionFolder(context.folder).part_writer("samples", row=self._row)
 
     def add(self, samples: Iterable[Any]) -> None:
-        """Keep the samples of our tasks; fio has its own rows."""
+        """Keep the samples of our tasks, except fio's, which has its own rows."""
         self._epoch_s = _epoch_of_counter()
         self._writer.add(sample for sample in samples if self._is_request(sample))
 
@@ -197,9 +197,9 @@ class SampleRecorder:
             phase=Phase.WARMUP if sample.sample_type is SampleType.Warmup else block.phase,
             iteration=meta.get("iteration", 0),
             client=sample.client_id,
-            # When the request was sent: Rally's absolute time is that of its runner, before caches are
-            # dropped. The counter behind it is the machine's, the same in all of its processes; load hosts
-            # say when theirs was 0.
+            # When the request was sent. Rally's absolute time is from when its runner began, before caches
+            # are dropped. The counter behind it is common to the machine's processes; load hosts send their
+            # counter's zero.
             started_s=sample.request_start + meta.get("epoch_s", self._epoch_s),
             service_time_s=sample.service_time,
             latency_s=sample.latency,
@@ -213,13 +213,13 @@ class SampleRecorder:
 
 
 def _count(hits: object) -> int | None:
-    """Hits as a runner of the track's own gives them: a number, or Elasticsearch's ``total``; else None."""
+    """Hits as the track's own runner gives them: a number or Elasticsearch's ``total``; else None."""
     number = hits.get("value") if isinstance(hits, Mapping) else hits
     return int(number) if isinstance(number, int | float) and float(number).is_integer() else None
 
 
 class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
-    """Rally's telemetry life cycle for our sampler: devices, page cache and limiters of all arms."""
+    """A Rally telemetry device that runs our sampler: devices, page cache and limiters of all arms."""
 
     internal = True
     command = "ebs-volumes"
@@ -258,7 +258,7 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         )
 
     def _keep(self, writer: PartWriter, points: list[TelemetryPoint]) -> None:
-        """A second's rows, and what they and the nodes' logs say has happened."""
+        """Record a second's rows, and the events in them and in the nodes' logs."""
         writer.add(points)
         for event in self._watch.look(points):
             self._event(event)
@@ -268,7 +268,7 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
                 self._event(Event(at_s=pause.end_at, kind="gc", arm=node, fields=fields))
 
     def _event(self, event: Event) -> None:
-        """Keep what befell a node, or its volume, as its arm's."""
+        """Record an event of a node or its volume as its arm's."""
         arm = self._arms[str(event.arm)]
         fields = event.fields if arm == event.arm else {**event.fields, "node": event.arm}
         self._folder.event(replace(event, arm=arm, fields=fields))
@@ -288,7 +288,7 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
 
 
 def _sample_hosts(hosts: DataHosts, on_cut: Callable[[str, str], None]) -> list[TelemetryPoint]:
-    """Of arms that are on other machines, as a Sampler's."""
+    """A sampler of arms on other machines."""
     second = hosts.sample()
     for node, reason in second.cuts:
         on_cut(node, reason)
@@ -296,7 +296,7 @@ def _sample_hosts(hosts: DataHosts, on_cut: Callable[[str, str], None]) -> list[
 
 
 class DrivenSession:
-    """What the session does in Rally's driver and in its workers; the pack's side of ``patches.worker``."""
+    """The session in Rally's driver and workers; the counterpart of ``patches.worker``."""
 
     def __init__(
         self,
@@ -304,9 +304,9 @@ class DrivenSession:
         write: Callable[[str], None] = lambda line: None,
         coordinator: Callable[[], CoordinatorClient | None] = lambda: None,
     ) -> None:
-        """``session`` gives the one that the process takes part in which a method is called.
+        """``session`` returns the session of the process in which a method is called.
 
-        ``coordinator`` gives whom a process of a load host asks.
+        ``coordinator`` returns the client of a load host's process.
         """
         self._session = session
         self._coordinator = coordinator
@@ -316,7 +316,7 @@ class DrivenSession:
         self._rule: StopRule | StepRule | None = None
 
     def add_samples(self, samples: Sequence[Any]) -> None:
-        """Record requests, and count them for the rule that ends rounds."""
+        """Record requests, and pass them to the rule that ends rounds."""
         if not samples:
             return
         self._recorder_here().add(samples)
@@ -329,11 +329,11 @@ class DrivenSession:
             rule.take(sample, arm, block)
 
     def telemetry_device(self) -> VolumeTelemetry:
-        """Samples arms as long as the benchmark runs; its end is that of the recorder, too."""
+        """A device that samples arms during the benchmark, and closes the recorder at its end."""
         return VolumeTelemetry(self._session, on_stop=lambda: self._recorder_here().close())
 
     def begin_tasks(self, tasks: Sequence[Any], left: int) -> None:
-        """Say how far the race is; let the stop rule look, which leaves a file for the workers to find."""
+        """Report progress; let the stop rule decide, which leaves a file for workers."""
         round_ = max(map(round_of, tasks), default=0)
         rule = self._rule_here()
         if rule and not self._last_round.exists() and not rule.begins(round_):
@@ -356,11 +356,11 @@ class DrivenSession:
 
     @property
     def notes(self) -> Path | None:
-        """Where processes of this machine leave word for one another; None on a load host."""
+        """Folder by which this machine's processes leave messages; None on a load host."""
         return None if self._coordinator() else self._session().notes
 
     def attend(self) -> None:
-        """On a load host: have the coordinator miss this process once it is gone."""
+        """On a load host: let the coordinator notice when this process is gone."""
         if remote := self._coordinator():
             remote.attend()
 
@@ -398,20 +398,20 @@ class DrivenSession:
 
 
 def _take_credits(arm: Arm) -> None:
-    """Empty the burst credits of an arm that began without: they come back while other arms are asked."""
+    """Empty the credits of an arm that began without any: they come back while other arms are measured."""
     for volume in arm.volumes:
         if volume.control and not volume.spec.credits:
             change(volume.control, credits=0.0)
 
 
 def _pauses(session: Callable[[], Context], node: str) -> Callable[[], list[Pause]]:
-    """What gives a node's pauses since it was asked last."""
+    """A function that returns a node's pauses since its last call."""
     if hosts := hosts_of(session()):
         return partial(hosts.pauses, node)
-    # the log of the process which the node is by then: it may have been started anew
+    # the log of the node's current process, in case it was restarted
     return GcLog(lambda: root_steps(session()).gc_log(node)).new
 
 
 def _index_work(node: Node) -> Any:
-    """Merges and refreshes of all its open indices since they were opened."""
+    """Merges and refreshes of all open indices since they were opened."""
     return api.get(node.port, "/_stats/merge,refresh?filter_path=_all.total").get("_all", {}).get("total", {})

@@ -1,4 +1,4 @@
-"""A challenge's schedule -> the session's: the blocks of ``session.protocol`` as tasks of Rally.
+"""Turns a challenge's schedule into the session's: the blocks of ``session.protocol`` as Rally tasks.
 
 Pure: tracks in, tracks out. Every process that loads the track computes the same schedule.
 """
@@ -29,32 +29,32 @@ from esrally_ebs.session import protocol
 from esrally_ebs.session.root_steps import MAX_LENT
 from esrally_ebs.workload.queries import replay
 
-SEARCH_BESIDE = "ebs-beside"  # key of the name of a search that writes run beside, and of its clients
+SEARCH_BESIDE = "ebs-beside"  # key: name and clients of the search that writes run beside
 _AROUND = ("sleep", "open-point-in-time", "close-point-in-time")  # in a composite operation, beside searches
 _ASYNCHRONOUS = ("submit-async-search", "get-async-search", "delete-async-search")
-_OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg")  # which is a parameter
+_OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg")  # the index is a parameter
 SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "esql-profile", "field-caps")
 _WRITE = "bulk"
-# of raw requests
+# paths of raw requests
 _READING = re.compile(
     r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval"
     r"|explain|termvectors)\b"
 )
-_OF_A_DOCUMENT = re.compile(r"/_(doc|source)/")  # by its id; reads with GET alone
-# parameters that say what is asked
+_OF_A_DOCUMENT = re.compile(r"/_(doc|source)/")  # a document by its id; reads only with GET
+# parameters that define the request
 _QUERY = ("body", "query", "queries", "requests", "request-params", "path", "pages", "results-per-page")
 FIO = "fio-baseline"
 BRING_BACK = "bring-back"
 START = "start-nodes"
 NAMES_INDEX = "its body names an index, which has another name on each arm"
-_BY_NAME = "disk-usage-stats"  # the device of Rally's telemetry that fails where an index is called otherwise
-SEARCH_TAG = "search"  # of a task that searches, where nothing else tells
+_BY_NAME = "disk-usage-stats"  # Rally's telemetry device that fails for renamed indices
+SEARCH_TAG = "search"  # tag of a task that searches, if nothing else tells
 
 
 def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """What makes the indices (it may have ``parallel`` elements), and the searches that follow.
+    """Elements that build the indices (perhaps ``parallel`` ones), and the searches that follow.
 
-    Raises PlanError for tasks that arms cannot be compared by.
+    Raises PlanError for tasks by which arms cannot be compared.
     """
     building = before_searches(schedule)
     begins = len(building)
@@ -80,10 +80,10 @@ def before_searches(schedule: Sequence[Any]) -> list[Any]:
 
 
 def before_tasks(schedule: Sequence[Any], names: Set[str]) -> list[Any]:
-    """What makes the indices of searches of these names: all before the first of them, but for searches.
+    """Elements that build the indices for searches of these names: all before the first one, except searches.
 
-    Not what runs beside searches: that is undone before others. Tasks of which nothing tells whether they
-    search count as ``divide`` has it: as searches where they follow one.
+    Leaves out what runs beside searches, as that is undone. Tasks of which nothing tells whether they search
+    count as in ``divide``: as searches, if they follow one.
     """
     before = list(takewhile(lambda element: names.isdisjoint(task.name for task in element), schedule))
     building = before_searches(before)
@@ -92,7 +92,7 @@ def before_tasks(schedule: Sequence[Any], names: Set[str]) -> list[Any]:
 
 
 def may_index(building: Iterable[Any]) -> bool:
-    """Whether any of these tasks adds documents, or is one of which nothing tells."""
+    """Whether any of these tasks adds documents, or might."""
     tasks = [task for element in building for task in element]
     return any(task.operation.type == _WRITE or _is_untold(task) for task in tasks)
 
@@ -108,7 +108,7 @@ def is_search(task: Any) -> bool:
 
 
 def _asks(kind: Any, params: Mapping[str, Any]) -> bool | None:
-    """Whether an operation searches; None when it may change something."""
+    """Whether an operation searches; None if it may change something."""
     if kind in _AROUND:
         return False
     method, path = str(params.get("method", "GET")).upper(), str(params.get("path"))
@@ -119,13 +119,13 @@ def _asks(kind: Any, params: Mapping[str, Any]) -> bool | None:
 
 
 def _parts(params: Mapping[str, Any]) -> list[Any]:
-    """The operations of a composite one, however deep in its streams."""
+    """All operations in a composite one, at any depth of its streams."""
     parts = params.get("requests", params.get("stream", ()))
     return [each for part in parts for each in (_parts(part) if "stream" in part else [part])]
 
 
 def _require_writes_beside(element: Any) -> None:
-    """Raise PlanError unless a ``parallel`` element has searches, and bulk tasks beside them."""
+    """Raise PlanError unless a ``parallel`` element has searches, with bulk tasks beside them."""
     names = ",".join(task.name for task in element)
     others = [task for task in element if not is_search(task)]
     if not others and len(list(element)) > 1:
@@ -148,9 +148,9 @@ def _require_writes_beside(element: Any) -> None:
 
 
 def loads(schedule: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """By what each task is called: its clients unless it is one; where it has a rate, that and its schedule.
+    """Load of each task by its name: clients if several; rate and schedule if there is a rate.
 
-    And a hash of the query, where the track writes it down. Raises Rally's error for a rate that is none.
+    Also a hash of the query, if it is written in the track. Raises Rally's error for an invalid rate.
     """
     measured = [task for element in schedule for task in element if is_search(task) or not element.nested]
     tasks = {task.name: task for task in measured}
@@ -181,7 +181,7 @@ def has_writes(searches: Sequence[Any]) -> bool:
 
 
 def _is_untold(task: Any) -> bool:
-    """Whether nothing tells if a task searches: Rally has no such operation, or has its requests made."""
+    """Whether nothing tells if a task searches: an operation unknown to Rally, or requests made by code."""
     operation = task.operation
     if operation.type == "composite":
         return not _parts(operation.params)
@@ -191,7 +191,7 @@ def _is_untold(task: Any) -> bool:
 
 
 def _may_search(task: Any) -> bool:
-    """Whether a task searches if it says so: an untold one, and one that leaves its answers in the node."""
+    """Whether a task that claims to search may: nothing tells, or it leaves its results in the node."""
     parts = _parts(task.operation.params) if task.operation.type == "composite" else ()
     others = [part for part in parts if part.get("operation-type") not in _ASYNCHRONOUS]
     asked = [_asks(part.get("operation-type"), part) for part in others]
@@ -199,23 +199,23 @@ def _may_search(task: Any) -> bool:
 
 
 def untold(building: Sequence[Any]) -> list[Any]:
-    """Tasks that may be searches, after all that is known to make the indices."""
+    """Tasks that may be searches, after all that surely build the indices."""
     tasks = [task for element in building for task in element]
     return list(takewhile(_may_search, reversed(tasks)))[::-1]
 
 
 def _tag_of(tasks: Iterable[Any]) -> str:
-    """What to do with those of the tasks of which nothing tells whether they search; empty without any."""
+    """Advice for those tasks of which nothing tells whether they search; "" without any."""
     names = ",".join(task.name for task in tasks if _may_search(task))
     return f', or tag what searches of {names} as such, "tags": "{SEARCH_TAG}"' if names else ""
 
 
 def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
-    """The tasks of a whole session from the (already filtered) tasks of a challenge.
+    """All tasks of a session, from the (already filtered) tasks of a challenge.
 
-    Searches are repeated in rounds; what makes their indices is left out, for the arms get copies. Searches
-    of a ``parallel`` element take turns, each with all of its bulk tasks beside it. Without searches, all
-    tasks run once per arm. Raises PlanError for tasks that cannot be ordered so.
+    Searches are repeated in rounds; tasks that build their indices are left out, as arms get copies. Searches
+    of a ``parallel`` element take turns, each with all of the element's bulk tasks beside it. Without
+    searches, all tasks run once per arm. Raises PlanError for tasks that cannot be arranged so.
     """
     building, searches = divide(schedule)
     if "default" in [arm.name for arm in plan.arm[1:]]:
@@ -255,7 +255,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
 
 
 def _require_own_names(elements: Iterable[Any]) -> None:
-    """Raise PlanError where Rally could not tell two tasks apart: by its name each keeps to its schedule."""
+    """Raise PlanError for repeated task names: Rally looks up a task's schedule by its name."""
     for name, count in Counter(task.name for element in elements for task in element).items():
         if count > 1:
             raise PlanError(
@@ -283,7 +283,7 @@ def _require_plain(building: Sequence[Any], plan: Plan) -> None:
 
 
 def _writes_of(searches: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """By search of a ``parallel`` element: its bulk tasks, by what each is called beside that search."""
+    """Bulk tasks beside each search of a ``parallel`` element, by their names beside that search."""
     return {
         task.name: {f"{write.name}-beside-{task.name}": write for write in element if not is_search(write)}
         for element in searches
@@ -293,7 +293,7 @@ def _writes_of(searches: Sequence[Any]) -> dict[str, dict[str, Any]]:
 
 
 def _require_warm(beside: Iterable[str], plan: Plan) -> None:
-    """Raise PlanError where documents cannot be added beside these searches."""
+    """Raise PlanError if documents cannot be added beside these searches."""
     why, way = {
         "cold": ("an eviction before each request would hold both up", "cache to warm"),
         "steady": ("each block begins with nothing of the index in the page cache", "cache to warm"),
@@ -305,7 +305,7 @@ def _require_warm(beside: Iterable[str], plan: Plan) -> None:
 
 
 def _beside(element: Any, write: Any) -> Any:
-    """A search and the bulk tasks that end with it."""
+    """A parallel element of a search and the bulk tasks that end with it."""
     search = next(iter(element))
     for task in (search, write):
         task.operation.params[SEARCH_BESIDE] = search.name, search.clients
@@ -317,7 +317,7 @@ def _beside(element: Any, write: Any) -> Any:
 
 
 def _in_turn(searches: Sequence[Any], beside: Iterable[str], plan: Plan) -> dict[str, Any]:
-    """In search of a knee, one task that asks all of these; raises PlanError for what no one task can ask."""
+    """For a search for the knee: one task that sends all these searches. PlanError if one task cannot."""
     if plan.design.knee is None:
         return {}
     for name in beside:
@@ -339,16 +339,16 @@ def _in_turn(searches: Sequence[Any], beside: Iterable[str], plan: Plan) -> dict
 
 
 def _without_arm(block: Block) -> Block:
-    """What blocks have in common whose requests take turns; fio takes none."""
+    """The block without arm and cluster, common to blocks whose requests alternate; fio's never do."""
     return block if block.work is Work.FIO else replace(block, arm="", cluster="")
 
 
 def settled(
     plan: Plan, track: Any, building: Sequence[Any], searches: Sequence[Any], telemetry: Iterable[str] = ()
 ) -> Plan:
-    """The plan with ``design.nodes`` decided: "auto" is one node wherever one can serve all arms in pairs.
+    """The plan with ``design.nodes`` decided: for "auto", one node if it can serve all arms in pairs.
 
-    ``telemetry`` are Rally's devices that the user asks for.
+    ``telemetry`` are the Rally devices that the user requests.
     """
     why = _why_no_pairs(searches or building, len(track.indices) * len(plan.arm))
     if _BY_NAME in telemetry:
@@ -361,10 +361,10 @@ def settled(
         plan.design.nodes == "auto"
         and len(plan.arm) > 1
         and bool(searches)
-        and plan.cache.mode == "cold"  # else requests may be due at a rate, which pairs would hold back
+        and plan.cache.mode == "cold"  # else requests may have due times, which pairs would delay
         and plan.node.count == 1
         and not plan.host
-        # indices that somebody else made may be such as cannot be made again for each arm
+        # existing indices might not be reproducible for each arm
         and not (plan.dataset.data or plan.dataset.snapshot)
         and not (track.data_streams or track.composable_templates)
         and not why
@@ -373,7 +373,7 @@ def settled(
 
 
 def _why_no_pairs(schedule: Sequence[Any], indices: int) -> str:
-    """What one node with so many indices cannot serve to all arms in pairs; empty where it can."""
+    """Why one node with so many indices cannot serve all arms in pairs; "" if it can."""
     if indices > MAX_LENT:
         return f"{indices} indices of all arms are more than the {MAX_LENT} that one node can have"
     if has_writes(schedule):
@@ -391,53 +391,53 @@ def _why_no_pairs(schedule: Sequence[Any], indices: int) -> str:
 
 
 def names_index(body: object) -> bool:
-    """Whether a search asks for documents of an index by its name: to filter, to boost, to look terms up."""
+    """Whether a search uses an index's name: in a filter, a boost, or a terms lookup."""
     if isinstance(body, Mapping):
         named = not {"_index", "indices_boost"}.isdisjoint(body) or {"index", "id"} <= body.keys()
         return named or any(map(names_index, body.values()))
-    if isinstance(body, str):  # of a query_string
+    if isinstance(body, str):  # a query_string's
         return "_index:" in body
     return isinstance(body, list) and any(map(names_index, body))
 
 
 def block_of(task: Any) -> Block | None:
-    """What a task of Rally measures; None for a task that is not ours."""
+    """The block that a Rally task measures; None for tasks that are not ours."""
     block: Block | None = task.operation.params.get(BLOCK)
     return block
 
 
 def round_of(task: Any) -> int:
-    """The round that a task is a part of; 0 of what comes before the first, and of fio's passes."""
+    """The round of a task; 0 before the first round, and for fio's passes."""
     block = block_of(task)
     return block.round if block and block.work is not Work.FIO else 0
 
 
 def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool, is_brought_back: bool) -> Any:
-    """A task of one arm; or of several, whose requests take turns."""
+    """A task of one arm, or of several whose requests alternate."""
     clone = _clone(blocks, task, plan)
     block, operation = block_of(clone), clone.operation
     assert block is not None
     if block.work is Work.SEARCH and plan.race:
         measures = block.phase is Phase.MEASURE
-        # code that one node has compiled serves all arms, so they share its warm-up
+        # arms share the warm-up of one node, whose compiled code serves all of them
         pairs = plan.race.iterations if measures else -(-_warm_up(task, plan) // len(blocks))
         count = pairs * len(blocks)
-        # Rally makes at least one request after a task's warm-up; ours all count as warm-up
+        # Rally makes at least one request after a task's warm-up; all of ours count as warm-up
         clone.warmup_iterations, clone.iterations = (0, count) if measures else (count - 1, 1)
-        clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None  # counts decide
-        # Hits and took, read after the service time; hits of an index that grows say nothing.
+        clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None  # only counts decide
+        # Read hits and took, after the service time; hits of a growing index tell nothing.
         operation.params[request_source.DETAILS] = not is_beside
         request_source.choose(clone, task, block, plan, is_beside=is_beside)
         if is_brought_back and measures:
-            # no page of the bytes that it was brought back to is in the page cache
+            # the files that it was brought back to are not in the page cache
             clone.warmup_iterations += plan.race.warmup_iterations
-            if not is_beside:  # else its block is looked at whole
+            if not is_beside:  # else its block is observed as a whole
                 operation.params[request_source.WARM_UPS] = clone.warmup_iterations
     return clone
 
 
 def _warm_up(task: Any, plan: Plan) -> int:
-    """How many requests each client warms up with: of a whole log, as many for each of its templates."""
+    """Number of warm-up requests per client; for a whole log, as many for each of its templates."""
     assert plan.race is not None
     if plan.cache.mode == "steady":
         return steady.MAX_WINDOWS * plan.race.warmup_iterations  # at most: see runners.OnArm
@@ -446,9 +446,9 @@ def _warm_up(task: Any, plan: Plan) -> int:
 
 
 def _write(block: Block, task: Any, plan: Plan) -> Any:
-    """A bulk task beside a search: as long as that lasts, from the first document again after the last."""
+    """A bulk task beside a search: runs as long as the search, repeating the documents."""
     clone = _clone((block,), task, plan)
-    scheduler.run_unthrottled(clone)  # raises Rally's error for a rate that is none, before anything starts
+    scheduler.run_unthrottled(clone)  # before anything starts: raises Rally's error for an invalid rate
     open_loop.apply_beside(clone, block, plan)
     clone.warmup_iterations = clone.iterations = None
     clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None
@@ -457,7 +457,7 @@ def _write(block: Block, task: Any, plan: Plan) -> Any:
 
 
 def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
-    """The track's task as one of ours."""
+    """A copy of the track's task as one of ours."""
     block = replace(blocks[0], arm="+".join(block.arm for block in blocks))
     clone = copy.copy(task)
     clone.name = block.task if len(blocks) > 1 else f"{block.task}-{block.arm}"
@@ -474,7 +474,7 @@ def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
 
 
 def _between_requests(block: Block) -> Any:
-    """What is done between Rally's requests: a job of fio, bringing an arm back, or other starts of nodes."""
+    """A task between Rally's requests: a fio job, bringing an arm back, or restarting nodes."""
     params = {BLOCK: block, "include-in-reporting": False}
     whose = f"-{block.arm}"
     if block.work is Work.FIO:
@@ -490,11 +490,11 @@ def _between_requests(block: Block) -> Any:
 
 
 def _of_start(block: Block) -> str:
-    """How names of tasks end that each start of the nodes has."""
+    """Suffix for names of tasks that each start of the nodes has."""
     return f"-{block.start}" if block.start > 1 else ""
 
 
 def _meta_data(block: Block) -> dict[str, Any]:
-    """For race.json and Rally's metrics store, which take nothing but JSON."""
+    """For race.json and Rally's metrics store, which accept only JSON."""
     fields = {"arm": block.arm, "cluster": block.cluster, "round": block.round, "task": block.task}
     return {BLOCK: {**fields, "phase": block.phase.value}}

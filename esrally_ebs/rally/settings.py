@@ -1,4 +1,4 @@
-"""What Rally was asked for -> one Plan: track parameters and ``--car`` over the plan's file; and back."""
+"""Turns Rally's options into a Plan: track parameters and ``--car`` over the plan's file; and back."""
 
 import configparser
 import json
@@ -19,10 +19,10 @@ from esrally_ebs.rally import any_track
 
 _SET_EXAMPLE = """--track-params='{"set": {"design.margin": 0.1}}'"""
 _VOLUMES_EXAMPLE = "gp2=/mnt/gp2;gp3=/mnt/gp3"
-PLAIN = "ebs.plain"  # set in Rally's section "driver" of a race against nodes that the user started
+PLAIN = "ebs.plain"  # in Rally's section "driver": the user started the nodes
 
 _CLIENT_TIMEOUT_S = 60
-# Rally names from-sources by itself when no pipeline and no version was given; None: not in race control.
+# Rally sets from-sources itself without a pipeline and a version; None: not in race control.
 _OURS = (None, "", "from-sources")
 _OF_RALLYS_NODES = {"car.plugins": "--elasticsearch-plugins", "runtime.jdk": "--runtime-jdk"}
 
@@ -32,17 +32,17 @@ class RaceSettings:
     """How this race is run; the same in every process that loads the track."""
 
     plan: Plan
-    managed: bool  # the pack starts the nodes: no --pipeline and no --distribution-version was given
-    in_race_control: bool  # this is the one process that may start something
+    managed: bool  # the pack starts the nodes: neither --pipeline nor --distribution-version is given
+    in_race_control: bool  # this process alone may start something
     race_id: str
 
 
 def race_settings(cfg: Any, plan_of_track: str = "", *, of_track: bool = True) -> RaceSettings:
-    """The settings of the race that ``cfg`` describes; its plan is the track's where no parameter names one.
+    """Settings of the race described by ``cfg``; uses the track's plan if no parameter names one.
 
-    ``of_track``: the track itself asks for the pack; one that does not may have parameters of the same names.
+    ``of_track``: the track itself asks for the pack; others may have parameters of the same names.
 
-    Raises PlanError for a plan or track parameter that cannot be used.
+    Raises PlanError for an unusable plan or track parameter.
     """
     in_race_control = cfg.exists("race", "pipeline")
     pipeline = cfg.opts("race", "pipeline") if in_race_control else None
@@ -105,9 +105,9 @@ def require_arms(cfg: Any) -> None:
 
 
 def require_own_nodes(cfg: Any) -> None:
-    """Raise PlanError where the user asks for other nodes than those that the pack starts."""
+    """Raise PlanError if the user asks for nodes other than the pack's."""
     hosts = cfg.opts("client", "hosts", mandatory=False)
-    # Rally names one itself where the user names none
+    # Rally sets one itself if the user does not
     rallys = f"127.0.0.1:{cfg.opts('provisioning', 'node.http.port', mandatory=False)}"
     if hosts and hosts.argvalue != rallys:
         raise PlanError(
@@ -127,7 +127,7 @@ def require_own_nodes(cfg: Any) -> None:
 
 
 def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
-    """The plan that the track parameters name, with the other track parameters applied over it."""
+    """The plan named by the track parameters, with the other track parameters applied."""
     given = params.get("set", {})
     if not isinstance(given, Mapping):
         raise PlanError(f"track parameter set: {given!r} is no table; write for example {_SET_EXAMPLE}")
@@ -158,7 +158,7 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
 
 
 def _parts(params: Mapping[str, Any], name: str, example: str) -> list[str]:
-    """What a list of words holds: text with ``;`` or ``,`` between them, or JSON's list of texts.
+    """Items of a list: text separated by ``;`` or ``,``, or a JSON list of texts.
 
     Rally's short form of track parameters splits at every comma, quoted or not.
     """
@@ -171,7 +171,7 @@ def _parts(params: Mapping[str, Any], name: str, example: str) -> list[str]:
 
 
 def _mounted_arms(parts: Sequence[str]) -> list[dict[str, str]]:
-    """``["gp2=/mnt/gp2", "gp3=/mnt/gp3"]`` to one ``[[arm]]`` per real mount, in place of the plan's."""
+    """``["gp2=/mnt/gp2", "gp3=/mnt/gp3"]`` to one ``[[arm]]`` per real mount, replacing the plan's."""
     arms = []
     for part in parts:
         name, equals, path = part.partition("=")
@@ -198,7 +198,7 @@ def updated(plan: Plan, section: str, **changes: Any) -> Plan:
     return plan.model_copy(update={section: getattr(plan, section).model_copy(update=changes)})
 
 
-# Rally's --test-mode proves that everything runs; its figures mean nothing.
+# Rally's --test-mode only proves that everything runs; its figures mean nothing.
 _TEST_DOCUMENTS = 1000
 _TEST_JOB_BYTES = 4 * 1024**2
 
@@ -224,13 +224,13 @@ def _shortened(plan: Plan) -> Plan:
 def use_nodes(cfg: Any, nodes: Mapping[str, Node], also_at: str = "") -> None:
     """Point Rally at nodes, by the names of their clusters, as if the user had started them.
 
-    ``also_at`` is the address that they answer at for load hosts.
+    ``also_at``: address at which load hosts reach them.
     """
     places = {name: [f"{also_at or node.host}:{node.port}"] for name, node in nodes.items()}
     hosts = opts.TargetHosts(json.dumps(places))
     given = cfg.opts("client", "options").all_client_options.get("default", {})
     options = json.dumps({name: {"timeout": _CLIENT_TIMEOUT_S, **given} for name in nodes})
-    scope = config.Scope.benchmark  # outranks the command line's own scope
+    scope = config.Scope.benchmark  # takes precedence over the command line's scope
     cfg.add(scope, "client", "hosts", hosts)
     cfg.add(scope, "client", "options", opts.ClientOptions(options, target_hosts=hosts))
     cfg.add(scope, "race", "pipeline", "benchmark-only")

@@ -29,18 +29,18 @@ _MEND = "this Rally differs from the tested ones; pip install 'esrally>=2.12,<2.
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A name of Rally that is replaced."""
+    """A replaced name of Rally."""
 
-    owner: Any  # the module or class that has the name
+    owner: Any  # the module or class with the name
     name: str
-    parameters: tuple[str, ...] | None  # that it must begin with; None: Rally itself has no such name
+    parameters: tuple[str, ...] | None  # parameters that it must begin with; None: Rally has no such name
     why: str
-    stands_in: Any  # called with the original, what else ``install`` is given, and the arguments; or a value
+    stands_in: Any  # called with the original, ``install``'s further arguments, and the call's; or a value
 
 
-_UNPATCHED: dict[tuple[Any, str], Any] = {}  # what Rally itself has under a name that was replaced
+_UNPATCHED: dict[tuple[Any, str], Any] = {}  # Rally's own objects under replaced names
 
-# In the processes that make requests and collect samples.
+# In processes that make requests and collect samples.
 DRIVING = (
     Patch(
         driver.Driver,
@@ -85,7 +85,7 @@ DRIVING = (
         worker.update_progress_message,
     ),
 )
-# The same whatever session it is.
+# The same for every session.
 WAITS = (
     Patch(
         driver.Worker,
@@ -130,7 +130,7 @@ FAILURE = Patch(
     "an error of ours is one line, with our exit code",
     outcome.benchmark_failure,
 )
-# Where race control loads the track, before the pack is registered.
+# When race control loads the track, before the pack is registered.
 LOADING = (
     Patch(
         loader.CompleteTrackParams,
@@ -201,7 +201,7 @@ RACE_CONTROL = (
 )
 TABLE = (*DRIVING, *WAITS, FAILURE, *LOADING, *RACE_CONTROL)
 
-# What is called and not replaced -> the parameters that it must begin with.
+# Names that are called, not replaced -> parameters that they must begin with.
 _CALLED: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (racecontrol.BenchmarkActor, "receiveMsg_Setup", ("self", "msg", "sender")),
     (metrics.InMemoryMetricsStore, "_get", ("self", "name", "task")),
@@ -226,9 +226,9 @@ _CALLED: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
 
 
 def install(patches: Iterable[Patch], *arguments: Any) -> None:
-    """Replace names in this process; again replaces the replacement and never wraps it.
+    """Replace names in this process; a second call replaces the replacement and never wraps it.
 
-    ``arguments`` go to what stands in, after the original.
+    ``arguments`` are passed to what stands in, after the original.
     """
     for patch in patches:
         original = unpatched(patch.owner, patch.name)
@@ -241,19 +241,19 @@ def install(patches: Iterable[Patch], *arguments: Any) -> None:
 
 
 def _with_first(stands_in: Callable[..., Any], *first: Any) -> Callable[..., Any]:
-    def replacement(*arguments: Any, **more: Any) -> Any:  # no partial, which no object would be bound to
+    def replacement(*arguments: Any, **more: Any) -> Any:  # no partial: it would not bind as a method
         return stands_in(*first, *arguments, **more)
 
     return replacement
 
 
 def unpatched(owner: Any, name: str) -> Any:
-    """Rally's own thing of that name; None when it has none."""
+    """Rally's own object of that name; None if there is none."""
     return _UNPATCHED.get((owner, name), getattr(owner, name, None))
 
 
 def check_signatures() -> list[Check]:
-    """One check per part of Rally that we replace or lean on, and one for its version."""
+    """A check for each part of Rally that we replace or rely on, and one for its version."""
     number = version.__version__
     checks = [
         Check(
@@ -283,7 +283,7 @@ def _check(owner: Any, name: str, wanted: tuple[str, ...] | None) -> Check:
 
 @functools.cache
 def require_signatures() -> None:
-    """Raise SetupError that names what differs when this Rally is not one that we can extend."""
+    """Raise SetupError, naming the differences, if this Rally cannot be extended."""
     broken = [check for check in check_signatures() if not check.ok]
     if broken:
         names = ", ".join(f"{check.name} ({check.value})" for check in broken)

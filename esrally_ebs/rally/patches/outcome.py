@@ -1,8 +1,8 @@
-"""How a race runs and ends: against our nodes; our errors in one line, our exit code, our last line.
+"""How a race runs and ends: against our nodes; with our errors in one line, our exit code, our last line.
 
-Rally's actors turn every error into text, and its main process exits with 64 for all of them. That process
-never loads the track, so the message object itself brings the exit code, or where the report is: it takes
-effect where it is unpickled.
+Rally's actors turn every error into text, and its main process exits with 64 for all. That process never
+loads the track, so the message itself carries the exit code, or the report's place: it acts when it is
+unpickled.
 """
 
 import atexit
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from esrally_ebs.rally.processor import RaceEnd
 
 RALLYS_ERROR = 64  # Rally's exit code for every error
-# Where a message of Rally's goes on with lines of the track, or with a file that is gone by then.
+# Points where Rally's messages continue with lines of the track, or with a file that no longer exists.
 _LONG = re.compile(r"Lines containing the error|The (?:complete track|track file)\b")
-_SHOWN = 400  # characters of a message
+_SHOWN = 400  # characters of a message that are shown
 _TRACEBACK = "Traceback (most recent call last)"
 
-_EXITING = "exiting"  # as the status of Rally's own driver is then
+_EXITING = "exiting"  # the status of Rally's own driver then
 
 
 class RaceFailure(actor.BenchmarkFailure):  # type: ignore[misc]
-    """A failed race with a message for the user and the exit code of its cause.
+    """A failed race, with a message for the user and its cause's exit code.
 
-    Stands in for every ``BenchmarkFailure``: Rally's own cannot be pickled where its name is replaced.
+    Replaces every ``BenchmarkFailure``: Rally's own cannot be pickled once its name is replaced.
     """
 
     def __init__(self, message: str, exit_code: int = RALLYS_ERROR, cause: object = None) -> None:
-        super().__init__(printable(message), cause)  # Rally's console obeys what a track or a host says
+        super().__init__(printable(message), cause)  # Rally's console obeys escapes of tracks and hosts
         self.exit_code = exit_code
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -48,7 +48,7 @@ class RaceFailure(actor.BenchmarkFailure):  # type: ignore[misc]
 
 
 class _ExitsWith:
-    """Stands in for ``sys`` inside ``esrally.rally``, whose exit code for errors is fixed."""
+    """Stands in for ``sys`` in ``esrally.rally``, which has a fixed exit code for errors."""
 
     def __init__(self, code: int) -> None:
         self._code = code
@@ -57,7 +57,7 @@ class _ExitsWith:
         return getattr(sys, name)
 
     def exit(self, status: str | int | None = None) -> None:
-        """``sys.exit`` with our code in place of Rally's general one."""
+        """``sys.exit`` with our code instead of Rally's general one."""
         sys.exit(self._code if status == RALLYS_ERROR else status)
 
 
@@ -69,7 +69,7 @@ def _arrive(message: str, exit_code: int, cause: object) -> RaceFailure:
 
 
 def failure_of(error: BaseException | None, text: str, cause: object = None) -> RaceFailure:
-    """The failure message for an error that an actor is handling now; ``text`` is Rally's own rendering."""
+    """Failure message for the error that an actor is handling; ``text`` is Rally's own version."""
     refused, cause_of = None, error
     while cause_of is not None:
         if isinstance(cause_of, EbsError):
@@ -77,7 +77,7 @@ def failure_of(error: BaseException | None, text: str, cause: object = None) -> 
         if isinstance(cause_of, OSError) and cause_of.strerror:
             refused = cause_of
         cause_of = cause_of.__cause__ or cause_of.__context__
-    if error is None or _TRACEBACK not in str(text):  # some of Rally hand the error itself
+    if error is None or _TRACEBACK not in str(text):  # some of Rally's callers pass the error itself
         return RaceFailure(text, RALLYS_ERROR, cause)
     if refused is not None:
         where = refused.filename or "what Rally reads or writes"
@@ -91,12 +91,12 @@ def failure_of(error: BaseException | None, text: str, cause: object = None) -> 
 
 
 def benchmark_failure(_: Any, message: str, cause: object = None) -> RaceFailure:
-    """``actor.BenchmarkFailure``, which every actor makes of the error that it is handling."""
+    """``actor.BenchmarkFailure``, which every actor makes from the error that it handles."""
     return failure_of(sys.exc_info()[1], message, cause)
 
 
 def unused_parameters(original: Any, self: Any) -> list[str]:
-    """Raises PlanError for a parameter that a track of ours lacks, before Rally prints some twenty lines."""
+    """Raise PlanError for parameters that our track lacks, before Rally prints some twenty lines."""
     names: list[str] = original(self)
     known = self.sorted_track_defined_params
     if names and {"plan", "volumes"} <= set(known):
@@ -110,10 +110,10 @@ def unused_parameters(original: Any, self: Any) -> list[str]:
 
 
 def read_track(original: Any, self: Any, *arguments: Any) -> Any:
-    """Raises PlanError for a track's syntax or a file that it lacks in a race of ours, not Rally's stack."""
+    """In our races, raise PlanError for a track's syntax error or missing file, instead of Rally's stack."""
     try:
         return original(self, *arguments)
-    except exceptions.SystemSetupError as error:  # Jinja's, and to Rally a track that does not exist
+    except exceptions.SystemSetupError as error:  # Jinja's errors, and Rally's "track does not exist"
         if not any_track.parameters() or not isinstance(error.__context__, OSError):
             raise
         _fail_in_one_line()
@@ -133,19 +133,19 @@ def read_track(original: Any, self: Any, *arguments: Any) -> Any:
 
 
 def is_rally_process(original: Any, process: Any) -> bool:
-    """Whether it runs: what has ended is listed until its parent asks for it, in many containers for ever."""
+    """Whether a process is running: ended ones are listed until reaped, in many containers for ever."""
     return process.status() != psutil.STATUS_ZOMBIE and bool(original(process))
 
 
 def _fail_in_one_line() -> None:
-    """Only in race control, while it loads a track: Rally's main process needs the class as it is."""
+    """Only in race control, while it loads a track: Rally's main process needs the original class."""
     from esrally_ebs.rally import patches
 
     patches.install([patches.FAILURE])
 
 
 class RaceSuccess(racecontrol.Success):  # type: ignore[misc]
-    """A race that went through; its last line is where the report is."""
+    """A completed race; its last line says where the report is."""
 
     def __init__(self, last_line: str) -> None:
         self.last_line = last_line
@@ -155,17 +155,17 @@ class RaceSuccess(racecontrol.Success):  # type: ignore[misc]
 
 
 def _arrive_well(last_line: str) -> RaceSuccess:
-    atexit.register(sys.stdout.write, last_line)  # after all that Rally itself says
+    atexit.register(sys.stdout.write, last_line)  # after all of Rally's own output
     return RaceSuccess(last_line)
 
 
 def start_engine(original: Any, race: "RaceEnd", cfg: Any, context: Any, *_: Any) -> Any:
-    """The message that would have Rally start nodes says that the user has."""
+    """Replace the message that would make Rally start nodes by one that says that the user has."""
     return original(cfg, context, False, False, True, False)
 
 
 def on_benchmark_complete(original: Any, race: "RaceEnd", self: Any, new_metrics: Any) -> None:
-    """Completes the session of a race that neither failed nor was cancelled."""
+    """Complete the session of a race that neither failed nor was cancelled."""
     race.load_may_go()
     original(self, new_metrics)
     if not self.cancelled and not self.error:
@@ -173,12 +173,12 @@ def on_benchmark_complete(original: Any, race: "RaceEnd", self: Any, new_metrics
 
 
 def calculate_results(original: Any, race: "RaceEnd", store: Any, of: Any) -> Any:
-    """Rally's summary, which asks its store some twenty times for each of a race's hundreds of tasks."""
+    """Rally's summary, faster: it asks its store some twenty times for each of hundreds of tasks."""
     return original(_ByTask(store) if type(store) is metrics.InMemoryMetricsStore else store, of)
 
 
 class _ByTask(metrics.InMemoryMetricsStore):  # type: ignore[misc]
-    """What a store has in memory; where a task is named, Rally's own methods see that task's alone."""
+    """An in-memory store, divided by task: Rally's own methods then search one task only."""
 
     def __init__(self, store: Any) -> None:
         self._all = self.docs = store.docs
@@ -194,27 +194,27 @@ class _ByTask(metrics.InMemoryMetricsStore):  # type: ignore[misc]
         return super()._get(name, task, *more)
 
     def get_error_rate(self, task: str, *types: Any, **more: Any) -> Any:
-        """Rally's, of the task's metrics."""
+        """Rally's, restricted to the task's metrics."""
         self._look_at(task)
         return super().get_error_rate(task, *types, **more)
 
     def get_one(
         self, name: str, sample_type: Any = None, node_name: Any = None, task: str | None = None, **more: Any
     ) -> Any:
-        """Rally's, of the task's metrics where it is asked about one."""
+        """Rally's, restricted to the task's metrics if a task is given."""
         self._look_at(task)
         return super().get_one(name, sample_type, node_name, task, **more)
 
 
 def receive_failure(original: Any, race: "RaceEnd", self: Any, msg: Any, sender: Any) -> None:
-    """Reports the first fault of the session in place of what Rally heard of, which is kept beside it."""
+    """Report the session's first fault instead of the error that Rally heard of, which is kept as well."""
     fault = race.first_fault()
-    race.why = race.why or " ".join(str(msg.message).split())[:_SHOWN]  # the rest follows from the first
+    race.why = race.why or " ".join(str(msg.message).split())[:_SHOWN]  # later ones follow from the first
     original(self, RaceFailure(*fault) if fault else msg, sender)
 
 
 def receive_child_exit(original: None, race: "RaceEnd", self: Any, msg: Any, sender: Any) -> None:
-    """Fails the race when a process dies that Rally would wait for without an end."""
+    """Fail the race when a process dies that Rally would wait for for ever."""
     parts = {"driver": self.main_driver, "mechanic": self.mechanic}
     died = [name for name, address in parts.items() if address and address == msg.childAddress]
     if died and self.status != _EXITING:
@@ -224,7 +224,7 @@ def receive_child_exit(original: None, race: "RaceEnd", self: Any, msg: Any, sen
 
 
 def receive_exit(original: None, race: "RaceEnd", self: Any, msg: Any, sender: Any) -> None:
-    """Ends the session."""
+    """End the session."""
     self.status = _EXITING
     race.end(bool(self.coordinator and self.coordinator.cancelled))
 

@@ -1,16 +1,15 @@
-"""In Rally's driver and workers: the samples' way out, the last round, and no other work beside a request.
+"""Changes in Rally's driver and workers: how samples leave, the last round, no other work beside a request.
 
-Rally looks for the end of a task every 5 s and rests a second before the next. But each look takes the
-interpreter lock of the process that makes the requests, and samples that are handed over with it are pickled
-there: 6 ms for a thousand, during which a warm request or five take 10 ms longer each, for whoever has the
-lock keeps it for 5 ms. Then the driver reads them and makes rows of them, which takes a processor for another
-8 ms. So a look sleeps until the task ends or samples must go, and the next request waits until they are
-written; one that is due at a time does not, as it would be late. Nor does the garbage collector look through
-all that was imported any more, which stopped a request of each race for 80 to 110 ms. And an answer is read
-as far as hits and took go, not to its end, which takes 160 us and more for ten hits and makes the next
-request some 2 % slower.
+Rally checks for the end of a task every 5 s, and rests a second before the next. But each check takes the
+interpreter lock of the process that makes requests, and samples handed over with it are pickled there: 6 ms
+for a thousand, during which one to five warm requests take 10 ms longer each, as the lock is kept for 5 ms at
+a time. Then the driver makes rows of them, which takes a processor for another 8 ms. So a check sleeps until
+the task ends or samples must go, and the next request waits until they are written; requests with a due time
+do not wait, as they would be late. The garbage collector no longer scans everything imported, which stopped a
+request of each race for 80 to 110 ms. And an answer is parsed only as far as hits and took, not to its end,
+which takes 160 us and more for ten hits and makes the next request some 2 % slower.
 
-Under spawn Rally has read two of the intervals before we can change them: then races take longer, no more.
+Under spawn Rally has read two of the intervals before we can change them: then races only take longer.
 """
 
 import gc
@@ -32,26 +31,26 @@ from esrally_ebs.store.context import ENDED
 if TYPE_CHECKING:
     from esrally_ebs.rally.sample_recorder import DrivenSession
 
-# Samples that were not handed over are lost with the process: at most 5 s of them may be, with those that are
-# not written yet. As long an actor's message, to end for instance, may wait.
+# Samples that were not handed over are lost with the process: at most 5 s of them, including unwritten ones.
+# An actor's message, to end for instance, may wait as long.
 _LOOK_S = 2.0
-BETWEEN_LOOKS_S = 0.01  # what a look waits for is decided in ``send_samples``
-_DIGESTION_S = 10e-6  # a sample, to be read and written by the driver: 8 us here
+BETWEEN_LOOKS_S = 0.01  # how long a check waits is decided in ``send_samples``
+_DIGESTION_S = 10e-6  # for the driver to read and write a sample: 8 us here
 _PREPARATION_S = 0.25
-_HEAD_BYTES = 512  # of an answer; what a search says of itself stands before its hits, in about 150 bytes
-_PATIENCE_S = 1.0  # clients that leave no gap between their requests may not hold samples back for longer
+_HEAD_BYTES = 512  # start of an answer; a search's own fields come before its hits, in about 150 bytes
+_PATIENCE_S = 1.0  # clients that leave no gaps must not hold samples back for longer
 
 
 class _Turns:
-    """Requests and the handing over of samples, one after the other."""
+    """Lets requests and the handing over of samples take turns."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._requests = 0  # in flight, all of one event loop
+        self._requests = 0  # in flight, all in one event loop
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Waits, with its event loop, only while no other request is in flight that this could slow."""
+        """Wait for the lock, blocking the event loop, only if no other request is in flight."""
         if self._requests == 0:
             self._lock.acquire()
         self._requests += 1
@@ -64,7 +63,7 @@ class _Turns:
 
     @contextmanager
     def hand_over(self) -> Iterator[bool]:
-        """Waits for a gap between requests, but not for ever; whether it holds them back now."""
+        """Wait for a gap between requests, with a limit; yields whether requests are held back now."""
         is_ours = self._lock.acquire(timeout=_PATIENCE_S)
         try:
             yield is_ours
@@ -77,33 +76,33 @@ turns = _Turns()
 
 
 def send_samples(original: Any, self: Any) -> Any:
-    """Sleeps until the task ends; what there is at its end is handed over as before."""
+    """Sleep until the task ends; what is left then is handed over as before."""
     self.wakeup_interval = BETWEEN_LOOKS_S
     if self.executor_future is not None:
         wait([self.executor_future], _LOOK_S)
     with turns.hand_over() as is_between:
         samples = original(self)
         if is_between:
-            # Rally gives those that were not due at a time their service time as latency
+            # Rally sets latency to the service time for requests without a due time
             time.sleep(sum(one.latency == one.service_time for one in samples or ()) * _DIGESTION_S)
         return samples
 
 
 def drive(original: Any, self: Any) -> None:
-    """What is there when the first task starts is never looked through again by the garbage collector."""
+    """Exempt everything that exists when the first task starts from garbage collection."""
     _freeze_imports()
     original(self)
 
 
 @cache
 def _freeze_imports() -> None:
-    """Once in a process: to ask gc.get_freeze_count() takes 16 ms, for it goes through all that is frozen."""
+    """Once per process: gc.get_freeze_count() takes 16 ms, as it goes through everything frozen."""
     gc.collect()
     gc.freeze()
 
 
 def task_execution_actor(original: Any, self: Any) -> None:
-    """``TaskExecutionActor.__init__``: looks more often whether the track is prepared."""
+    """``TaskExecutionActor.__init__``: checks more often whether the track is prepared."""
     original(self)
     self.wakeup_interval = _PREPARATION_S
 
@@ -111,10 +110,10 @@ def task_execution_actor(original: Any, self: Any) -> None:
 def parse(
     original: Any, text: BytesIO, props: list[str], lists: Any = None, objects: Any = None
 ) -> dict[str, Any]:
-    """Looks for properties of an answer in its head first: Rally's parser takes all that it is given."""
+    """Search an answer's head for properties first: Rally's parser reads all that it gets."""
     if lists is None and objects is None:
         head = text.getvalue()[:_HEAD_BYTES]
-        # up to a comma, for a number that is cut short would be another number
+        # cut at a comma, as a truncated number would be another number
         values: dict[str, Any] = original(BytesIO(head[: head.rfind(b",") + 1]), props)
         if len(values) == len(props):
             return values
@@ -122,7 +121,7 @@ def parse(
 
 
 def update_samples(original: Any, session: "DrivenSession", self: Any, samples: list[Any]) -> None:
-    """Rally keeps its samples, and the session gets them too."""
+    """Rally keeps its samples, and the session gets them, too."""
     original(self, samples)
     session.add_samples(samples)
 
@@ -130,16 +129,16 @@ def update_samples(original: Any, session: "DrivenSession", self: Any, samples: 
 def prepare_telemetry(
     original: Any, session: "DrivenSession", self: Any, *arguments: Any, **more: Any
 ) -> None:
-    """One more telemetry device."""
+    """Add a telemetry device."""
     original(self, *arguments, **more)
     self.telemetry.devices.append(session.telemetry_device())
 
 
 def move_to_next_task(original: Any, session: "DrivenSession", self: Any, workers: Any) -> None:
-    """Decides about the next round before the workers hear of its first task, and starts tasks at once.
+    """Decide about the next round before workers hear of its first task, and start tasks at once.
 
-    Rally rests a second before each task, so that hosts with other clocks start together; we have one. Its
-    own test mode does not rest, and it is asked for while the driver decides when the next task starts.
+    Rally rests a second before each task so that hosts with other clocks start together; we have one. Its own
+    test mode does not rest, so test mode is pretended while the driver decides when the next task starts.
     """
     steps = self.tasks_per_join_point
     session.begin_tasks(list(steps[self.current_step]), len(steps) - self.current_step)
@@ -153,7 +152,7 @@ def move_to_next_task(original: Any, session: "DrivenSession", self: Any, worker
 
 
 def current_tasks_and_advance(original: Any, session: "DrivenSession", self: Any) -> Any:
-    """Passes over tasks of rounds that are over, as Rally's worker passes over places that hold no task."""
+    """Skip tasks of rounds that are over, as Rally's worker skips places without a task."""
     session.attend()
     allocations = original(self)
     if self.at_joinpoint():
@@ -163,22 +162,22 @@ def current_tasks_and_advance(original: Any, session: "DrivenSession", self: Any
 
 
 class SearchEnd:
-    """In place of the event by which a search ends what runs beside it: set by the last of its clients.
+    """Replaces the event by which a search ends what runs beside it; set by the last of its clients.
 
-    Rally sets its own in a process as soon as the first client there is done, and waits for no other process.
-    A client that is done adds a line to a file, which all processes of the machine look at.
+    Rally sets its own in each process when the first client there is done, and waits for no other process.
+    Here a client that is done adds a line to a file, which all processes of the machine read.
     """
 
     def __init__(self, event: threading.Event, path: Path, search: str, clients: int) -> None:
         self._event, self._path, self._search, self._clients = event, path, search, clients
 
     def set(self) -> None:
-        """A client of the search is done."""
+        """Note that a client of the search is done."""
         with self._path.open("a") as file:
             file.write(f"{self._search!r}\n")
 
     def is_set(self) -> bool:
-        """Whether all of them are, or Rally ends the task."""
+        """Whether all clients are done, or Rally ends the task."""
         ended = self._path.read_text().splitlines() if self._path.exists() else []
         return ended.count(repr(self._search)) >= self._clients or self._event.is_set()
 
@@ -196,7 +195,7 @@ def executor(
     complete: Any,
     *more: Any,
 ) -> None:
-    """``AsyncExecutor.__init__``: writes beside a search go on until the last of its clients is done."""
+    """``AsyncExecutor.__init__``: writes beside a search continue until the last of its clients is done."""
     search, clients = task.operation.params.get(SEARCH_BESIDE, ("", 0))
     if search and (notes := session.notes):
         complete = SearchEnd(complete, notes / ENDED, search, clients)
@@ -206,6 +205,6 @@ def executor(
 def update_progress_message(
     original: Any, session: "DrivenSession", self: Any, task_finished: bool = False
 ) -> None:
-    """Once a second: Rally itself would wait for a load host that is gone."""
+    """Also check, once a second, for lost load hosts: Rally itself would wait for them."""
     session.require_load()
     original(self, task_finished=task_finished)
