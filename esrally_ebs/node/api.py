@@ -1,4 +1,4 @@
-"""The few requests that the pack itself sends to a node over HTTP; Rally sends all others."""
+"""The pack's own few HTTP requests to a node; Rally sends all others."""
 
 import json
 import os
@@ -18,34 +18,34 @@ from esrally_ebs.errors import SetupError
 _REASON_SIGNS = 300
 _ROUND_TRIPS = 21
 _CAUSE = re.compile(r"^Caused by: (.+)", re.MULTILINE)
-# By process and port: one is kept for the next request, such as that before each cold search.
+# By process and port: kept for the next request, such as the one before each cold search.
 _idle: defaultdict[tuple[int, int], list[HTTPConnection]] = defaultdict(list)
 
 
 def get(port: int, path: str, *, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - JSON
-    """``GET path`` on 127.0.0.1; SetupError when the node does not answer with JSON and success."""
+    """``GET path`` on 127.0.0.1. Raises SetupError unless the node answers with success and JSON."""
     return _send("GET", port, path, timeout_s)
 
 
 def post(port: int, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 30.0) -> Any:  # noqa: ANN401 - JSON
-    """``POST path``, with JSON if any, else as ``get``."""
+    """``POST path``, with a JSON body if given; otherwise like ``get``."""
     return _send("POST", port, path, timeout_s, body)
 
 
 def put(port: int, path: str, body: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """``PUT path`` with JSON, else as ``get``."""
+    """``PUT path`` with a JSON body; otherwise like ``get``."""
     return _send("PUT", port, path, 30.0, body)
 
 
 def delete(port: int, path: str) -> Any:  # noqa: ANN401 - JSON
-    """``DELETE path``, else as ``get``."""
+    """``DELETE path``; otherwise like ``get``."""
     return _send("DELETE", port, path, 30.0)
 
 
 def is_ready(port: int, *, nodes: int = 1, patience_s: float = 1.0) -> bool:
-    """Whether the node is of a cluster of so many with a master, and every primary shard is there.
+    """Whether the node is in a cluster of this size with a master and all primary shards.
 
-    Asked once, for an answer within ``patience_s``.
+    Asks once, for an answer within ``patience_s``.
     """
     wanted = f"wait_for_status=yellow&wait_for_nodes={nodes}&timeout={patience_s:.0f}s"
     try:
@@ -56,19 +56,19 @@ def is_ready(port: int, *, nodes: int = 1, patience_s: float = 1.0) -> bool:
 
 
 def active_shards(port: int) -> int:
-    """How many copies of shards the node's cluster serves; 0 while it does not say."""
+    """Copies of shards that the node's cluster serves; 0 if it does not say."""
     with suppress(SetupError):
         return int(get(port, "/_cluster/health?filter_path=active_shards").get("active_shards", 0))
     return 0
 
 
 def missing_shard(port: int) -> str:
-    """Which shard no node serves, and why, as the node says; empty where it says nothing or misses none."""
+    """The unserved shard and the node's explanation; "" if it has none or misses none."""
     with suppress(SetupError, KeyError, TypeError):
         facts = get(port, "/_cluster/allocation/explain")
         if facts["primary"]:
             why = facts["unassigned_info"].get("details") or facts["allocate_explanation"]
-            why = [why, *_CAUSE.findall(why)][-1]  # the last one of a Java stack is the cause of all others
+            why = [why, *_CAUSE.findall(why)][-1]  # a Java stack's last cause is the root
             way = "give data and an image (ES_IMAGE) that have all of it, or a snapshot of others"
             if refused := _refused(facts):
                 why = refused
@@ -82,7 +82,7 @@ def missing_shard(port: int) -> str:
 
 
 def _refused(explained: Mapping[str, Any]) -> str:
-    """The setting, of an index or the cluster, that keeps a shard from a node that has its files."""
+    """The setting of an index or the cluster that keeps a shard from a node with its files."""
     for node in explained.get("node_allocation_decisions", ()):
         for decider in node.get("deciders", ()):
             if decider["decider"] in ("filter", "enable"):
@@ -91,7 +91,7 @@ def _refused(explained: Mapping[str, Any]) -> str:
 
 
 def round_trip_s(port: int) -> float:
-    """How long a node takes to say what it is (s), on one connection: the median of several times."""
+    """Seconds that a node takes to answer ``GET /``, on one connection: the median of several times."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10.0)
     took = []
     try:
@@ -106,7 +106,7 @@ def round_trip_s(port: int) -> float:
         ) from error
     finally:
         connection.close()
-    return statistics.median(took[1:])  # the first one connects
+    return statistics.median(took[1:])  # the first request connects
 
 
 def _send(method: str, port: int, path: str, timeout_s: float, body: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
@@ -128,7 +128,7 @@ def _send(method: str, port: int, path: str, timeout_s: float, body: Mapping[str
 
 
 def _connection(port: int, timeout_s: float) -> HTTPConnection:
-    """One that is idle and that the node has not closed, or a new one."""
+    """An idle connection that the node has not closed, or a new one."""
     idle = _idle[os.getpid(), port]
     while idle:
         connection = idle.pop()
@@ -151,7 +151,7 @@ def _answered(body: bytes) -> str:
 
 
 def root_cause(answer: object) -> str:
-    """The innermost reason in the body of an error of Elasticsearch, in one line; empty when it has none."""
+    """The innermost reason in an Elasticsearch error's body, on one line; "" if there is none."""
     cause = answer.get("error") if isinstance(answer, Mapping) else None
     while isinstance(cause, Mapping) and isinstance(cause.get("caused_by"), Mapping):
         cause = cause["caused_by"]

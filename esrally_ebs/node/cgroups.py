@@ -1,6 +1,6 @@
-"""Where the kernel accounts for a container's memory and processors, and which process is Elasticsearch.
+"""Finds where the kernel counts a container's memory and processor time, and which process is Elasticsearch.
 
-Pure parsers of /proc text, and one thin reader. Control groups of version 1 and 2.
+Pure parsers of /proc text, and one thin reader. For control groups of version 1 and 2.
 """
 
 from pathlib import Path, PurePosixPath
@@ -10,13 +10,13 @@ from esrally_ebs.machine.procfs import parse_mountinfo
 
 
 def directory_of(cgroup: str, mountinfo: str, *, controller: str = "memory") -> Path | None:
-    """The directory of a controller for a process, or None when it is not mounted here.
+    """A controller's directory for a process; None if it is not mounted here.
 
-    ``cgroup`` is the text of /proc/<pid>/cgroup, ``mountinfo`` of /proc/self/mountinfo.
+    ``cgroup`` is the text of /proc/<pid>/cgroup, ``mountinfo`` that of /proc/self/mountinfo.
     """
     paths = _controller_paths(cgroup)
     mounts = _cgroup_mounts(mountinfo, controller)
-    for name in (controller, ""):  # version 1 first: what it owns version 2 does not have
+    for name in (controller, ""):  # version 1 first: version 2 lacks the controllers that it owns
         if name in paths and name in mounts:
             path, (root, mount) = paths[name], mounts[name]
             return mount / path.relative_to(root if path.is_relative_to(root) else "/")
@@ -24,7 +24,7 @@ def directory_of(cgroup: str, mountinfo: str, *, controller: str = "memory") -> 
 
 
 def _controller_paths(cgroup: str) -> dict[str, PurePosixPath]:
-    """Controller ("" = version 2) -> path of the group."""
+    """Group paths by controller ("" = version 2)."""
     paths = {}
     for line in cgroup.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -34,7 +34,7 @@ def _controller_paths(cgroup: str) -> dict[str, PurePosixPath]:
 
 
 def _cgroup_mounts(mountinfo: str, controller: str) -> dict[str, tuple[PurePosixPath, Path]]:
-    """Controller -> (group that is mounted, mount point)."""
+    """By controller: the mounted group and the mount point."""
     mounts = {}
     for mount in parse_mountinfo(mountinfo, "/proc/self/mountinfo"):
         place = (PurePosixPath(mount.root), mount.mount_point)
@@ -46,18 +46,18 @@ def _cgroup_mounts(mountinfo: str, controller: str) -> dict[str, tuple[PurePosix
 
 
 def resident_kib(status: str) -> int:
-    """VmRSS of the text of /proc/<pid>/status; 0 for a process without memory of its own."""
+    """VmRSS in the text of /proc/<pid>/status; 0 for a process without memory of its own."""
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")), 0)
 
 
 def memory_cgroup_of(pid: int) -> Path | None:
-    """The memory controller's directory of a live process; None when it cannot be seen."""
+    """The memory controller's directory of a live process; None if it cannot be seen."""
     group = _group_of(pid, "memory")
     return group if group is not None and group.is_dir() else None
 
 
 def processor_time_of(pid: int) -> Path | None:
-    """The file that counts the processor time of a live process's control group; None when there is none."""
+    """File with the processor time of a live process's control group; None if there is none."""
     group = _group_of(pid, "cpuacct")
     files = () if group is None else (group / "cpuacct.usage", group / "cpu.stat")
     return next((file for file in files if file.is_file()), None)
@@ -69,7 +69,7 @@ def _group_of(pid: int, controller: str) -> Path | None:
 
 
 def largest_process(first_pid: int) -> int:
-    """The pid of the largest process in the memory cgroup of ``first_pid``.
+    """Pid of the largest process in the memory cgroup of ``first_pid``.
 
     The container's first process may be an init or a launcher JVM; Elasticsearch is the one with the heap.
     """

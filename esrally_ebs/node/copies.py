@@ -1,8 +1,8 @@
-"""An index per arm on one node: same bytes, each on its own volume, mounted into one data directory.
+"""An index per arm on one node: same bytes, each on the arm's volume, mounted into one data directory.
 
-Takes a built dataset and the names of arms. A node that is started once makes the arms' indices, empty, from
-the dataset's own; the state that Elasticsearch keeps of them stays in the cache. A session copies it to a
-neutral disk, and each index's part of it to the dataset's bytes on its arm.
+A node that is started once creates empty indices for the arms, like the dataset's own; Elasticsearch's state
+of them is cached. A session copies this state to a neutral disk, and adds each index's part of it to the
+dataset's bytes on its arm.
 """
 
 import hashlib
@@ -23,24 +23,24 @@ from esrally_ebs.store.encoding import parse_sealed, seal
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
 
-ALL_ARMS = "all_arms"  # in place of an arm's name, which has no underscore
+ALL_ARMS = "all_arms"  # in place of an arm's name; those have no underscore
 _FORMAT = 2
 _RECORD = "copies.json"
 _TIMEOUT_S = 60.0
-# What Elasticsearch gives an index, also one that it has shrunk or downsampled, and lets nobody set; and
-# "routing", which nodes may have its shards: after shrink-index, the one that made the dataset.
+# Settings that Elasticsearch gives to indices, including shrunk or downsampled ones, and nobody may set; and
+# "routing", the nodes allowed to have shards: after shrink-index, the node that made the dataset.
 _ITS_OWN = ("uuid", "version", "creation_date", "provided_name", "resize", "downsample", "routing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """The state of a node whose indices are an arm's each, without their bytes."""
+    """State of a node with indices for every arm, without their bytes."""
 
-    data: Path  # its data directory
-    uuids: Mapping[str, Mapping[str, str]]  # by arm: the uuid of each of the dataset's indices -> its copy's
+    data: Path  # the node's data directory
+    uuids: Mapping[str, Mapping[str, str]]  # by arm: uuid of the dataset's index -> uuid of its copy
 
     def place_on(self, volume: Volume) -> None:
-        """Make the dataset's files on a volume those of its arm's indices."""
+        """Turn the dataset's files on a volume into those of its arm's indices."""
         own = volume.mount / "elasticsearch" / "indices"
         for original, copy in self.uuids[volume.spec.name].items():
             there = self.data / "indices" / copy
@@ -51,19 +51,19 @@ class Copies:
 
 
 def suffix_of(arm: str) -> str:
-    """How the names of an arm's indices end; of no other arm's, as an arm's name has no underscore."""
+    """Suffix of the names of an arm's indices; unique, as arms' names have no underscore."""
     return f"_{arm}"
 
 
 def prepare(dataset: Dataset, arms: Sequence[str], *, server: NodeServer, session: str) -> Copies:
-    """The copies for these arms: from the cache, or made now by a node of ``server``."""
+    """The copies for these arms: cached, or made now on a node of ``server``."""
     shape = json.dumps([_FORMAT, dataset.key, *arms]).encode()
     path = dataset.path.with_name(f"{dataset.key}-{hashlib.sha256(shape).hexdigest()[:8]}")
     if path.exists():
         private_directory(path)
     record = path / _RECORD
     if not record.is_file():
-        shutil.rmtree(path, ignore_errors=True)  # what lost it
+        shutil.rmtree(path, ignore_errors=True)  # lost its record
         with made_whole(path, session) as new:
             uuids = _make(dataset, arms, new, server)
             (new / _RECORD).write_text(seal(json.dumps(uuids)))
@@ -79,7 +79,7 @@ def _make(dataset: Dataset, arms: Sequence[str], new: Path, server: NodeServer) 
 
 
 def _empty_copies(node: Node, arms: Sequence[str]) -> dict[str, dict[str, str]]:
-    # imported here: the keeper, hosts and most commands make no copies, and it takes half a second
+    # imported here: it takes half a second, and the keeper, hosts and most commands make no copies
     import elasticsearch
 
     try:
@@ -88,7 +88,7 @@ def _empty_copies(node: Node, arms: Sequence[str]) -> dict[str, dict[str, str]]:
         for name, facts in originals.items():
             if facts.get("data_stream"):
                 raise _refused(f"{name} is of the data stream {facts['data_stream']}")
-        # made for the dataset's own indices, and what one gives these they have: an alias it writes to, twice
+        # their effects are in the dataset's indices already: an alias to write to would exist twice
         client.indices.delete_template(name="*")
         client.indices.delete_index_template(name="*")
         uuids = {arm: dict(_create(client, originals, arm)) for arm in arms}
@@ -106,7 +106,7 @@ def _refused(why: str) -> SetupError:
 
 
 def _link_segments(source: str, target: str) -> str:
-    """Lucene never changes a segment's file; all else, the node that is started on it may."""
+    """Hard-link segment files, which Lucene never changes; copy others, which a node may change."""
     if Path(source).name.startswith("_"):
         os.link(source, target)
         return target
@@ -114,12 +114,12 @@ def _link_segments(source: str, target: str) -> str:
 
 
 def _create(client: "Elasticsearch", originals: Mapping[str, Any], arm: str) -> Iterator[tuple[str, str]]:
-    """An empty index like each of the originals; gives both uuids."""
+    """Create an empty index like each of the originals; yields both uuids."""
     only = "metadata.indices.*.routing_num_shards"
     state = client.cluster.state(metric="metadata", filter_path=only, expand_wildcards="all")
     for name, facts in originals.items():
         settings = facts["settings"]["index"]
-        # which shard a routing leads to; none of the settings once an index is made
+        # maps a routing value to a shard; no setting shows it once an index exists
         routing = {"number_of_routing_shards": state["metadata"]["indices"][name]["routing_num_shards"]}
         copy = name + suffix_of(arm)
         answer = client.indices.create(

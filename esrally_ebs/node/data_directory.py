@@ -1,4 +1,4 @@
-"""A user's own indices: a source of a dataset. The data directory that they are from is never written to."""
+"""A source of a dataset: the user's own indices in a data directory, which is never written to."""
 
 import errno
 import fcntl
@@ -22,22 +22,22 @@ from esrally_ebs.store.files import copy_tree, open_file
 
 NEEDS_RIGHT: Final = "run as root alone (SUDO_UID unset) or as its owner"
 _LOCK: Final = "node.lock"
-_MAX_LOCK_BYTES: Final = 1 << 20  # it has none
-_MAX_COMMIT_BYTES: Final = 1 << 24  # it has some kilobytes
+_MAX_LOCK_BYTES: Final = 1 << 20  # the lock file is empty
+_MAX_COMMIT_BYTES: Final = 1 << 24  # a commit has a few kilobytes
 _OLDEST_FOR_8: Final = (7, 17)
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
 _VERSION: Final = re.compile(rb"node_version.(\d{6,9})", re.DOTALL)  # user data of a Lucene commit
-_OPENSEARCH: Final = 1 << 27  # set in its versions
+_OPENSEARCH: Final = 1 << 27  # bit that is set in OpenSearch's version numbers
 _UPKEEP: Final[tuple[tuple[Callable[[int, str], object], str], ...]] = (
     (api.post, "/_ilm/stop"),
     (api.post, "/_slm/stop"),
     (api.post, "/_transform/_all/_stop?force=true&wait_for_completion=true&timeout=20s"),
-    (api.delete, "/_data_stream/*/_lifecycle?expand_wildcards=all"),  # which nothing stops
-    # results of tasks that were not waited for, as of a force-merge by polling; no copy may be called so
+    (api.delete, "/_data_stream/*/_lifecycle?expand_wildcards=all"),  # cannot be stopped
+    # results of tasks that ran unattended, such as a polled force-merge; no copy may have this name
     (api.delete, "/.tasks"),
 )
-# of an index, by their numbers in a cluster's state; "write" (8) and that of a closed one (4) do not matter.
-# In the order in which they go: "read" does not while one of the others is there.
+# Blocks of an index, by their numbers in the cluster state; "write" (8) and "closed" (4) do not matter. In
+# order of removal: "read" cannot be removed while another one is set.
 _BLOCKS: Final = {"5": "read_only", "9": "metadata", "12": "read_only_allow_delete", "7": "read"}
 
 
@@ -47,18 +47,18 @@ class DataDirectory:
 
     path: Path
     repository: None = None
-    indices: Sequence[str] = ()  # indices, aliases or data streams to take; none named: all that there are
-    searched: Sequence[str] = ()  # what the track searches, by name
+    indices: Sequence[str] = ()  # indices, aliases or data streams to take; none: all
+    searched: Sequence[str] = ()  # names that the track searches
 
     @property
     def label(self) -> str:
         return str(self.path)
 
     def require(self, image: str) -> None:
-        """Raise PlanError for what no node has written, SetupError when it is in use or too new."""
+        """Raise PlanError if no node wrote it, SetupError if it is in use or too new."""
         try:
             self._require_data()
-            _require_stopped(self.path)  # first: files of a node that runs come and go
+            _require_stopped(self.path)  # first: files of a running node come and go
             _require_readable(self.path)
             written = version_of(self.path)
         except OSError as error:
@@ -75,7 +75,7 @@ class DataDirectory:
             )
 
     def _require_able(self, written: tuple[int, ...], image: str) -> None:
-        """Raise PlanError for a directory that only another program, or a version between, can read."""
+        """Raise PlanError for a directory that only another program, or an intermediate version, can read."""
         if not any(written):
             raise PlanError(
                 f"dataset.data: {self.path} was written by OpenSearch, whose files no Elasticsearch reads; "
@@ -88,7 +88,7 @@ class DataDirectory:
             )
 
     def shape(self) -> Mapping[str, Any]:
-        """Names, sizes and times of all files: Lucene never changes one, so others are another index."""
+        """Names, sizes and times of all files: Lucene never changes a file, so others mean another index."""
         print_ = hashlib.sha256(json.dumps(self._listed()).encode()).hexdigest()
         return {"data": print_, "indices": sorted(self.indices), "searched": sorted(self.searched)}
 
@@ -99,14 +99,14 @@ class DataDirectory:
         """Name, bytes and time of change (ns) of each file. Raises SetupError."""
         try:
             facts = [(name, path.stat()) for name, path in _files(self.path)]
-        except OSError as error:  # since it was looked at first
+        except OSError as error:  # changed since the first look
             raise SetupError(
                 f"dataset.data: {error.filename}: {error.strerror}; keep its node stopped and its mount there"
             ) from error
         return [(name, each.st_size, each.st_mtime_ns) for name, each in facts]
 
     def lay_out(self, data: Path) -> None:
-        """Copy it. Raises MeasurementError when it changes meanwhile, or the copy is another."""
+        """Copy the directory. Raises MeasurementError if it changes meanwhile, or the copy differs."""
         if data.resolve().is_relative_to(self.path.resolve()):
             raise PlanError(
                 f"dataset.data: {self.path} holds {data}, into which it is to be copied; set ESRALLY_EBS_HOME"
@@ -116,7 +116,7 @@ class DataDirectory:
             before = _content(self.path)
             try:
                 copy_tree(self.path, data, without=_LOCK)
-            finally:  # also of a copy that is cut short: its user removes it
+            finally:  # also after an interrupted copy: its user must be able to remove it
                 _make_writable(data)
             after, copied = _content(self.path), _content(data)
         except OSError as error:
@@ -128,17 +128,17 @@ class DataDirectory:
             )
 
     def build(self, node: Node) -> None:
-        """Remove all indices from the copy that were not named.
+        """Remove all indices that were not named from the copy.
 
-        Raises PlanError for a name that is not there.
+        Raises PlanError for a name that does not exist.
         """
         take_only(node, self.indices, self.searched, self.path)
 
 
 def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path: Path) -> None:
-    """Leave a node that serves what ``path`` holds with the indices that were named; all, if none was.
+    """Keep only the named indices on a node that serves the data of ``path``; all if none was named.
 
-    Raises PlanError for a name that is not there, and for a searched index that is not among them.
+    Raises PlanError for a name that does not exist, and for a searched index that is not among them.
     """
     end_upkeep(node)
     _unblock(node)
@@ -165,29 +165,29 @@ def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path:
 
 
 def _unblock(node: Node) -> None:
-    """Lift what keeps indices from being searched or removed, or their caches from being cleared."""
+    """Remove blocks that prevent searching or deleting indices, or clearing their caches."""
     blocked = api.get(node.port, "/_cluster/state/blocks?filter_path=blocks.indices")
     for name, blocks in blocked.get("blocks", {}).get("indices", {}).items():
         for setting in (block for number, block in _BLOCKS.items() if number in blocks):
-            # by itself: with any other setting beside it the block would hold that up
+            # one at a time: beside any other setting, the block would prevent its own removal
             api.put(node.port, f"/{quote(name, safe='')}/_settings", {f"index.blocks.{setting}": None})
 
 
 def end_upkeep(node: Node) -> None:
-    """Have a node, and those that get its data, do nothing by policies, schedules and transforms.
+    """Stop policies, schedules and transforms on a node whose data the arms get.
 
-    These would merge, write and delete, on one arm before the other, and snapshots in a repository that the
-    node still knows are its user's. Results of tasks go, too.
+    They would merge, write and delete, on one arm before the other; and snapshots in a repository that the
+    node still knows belong to its user. Also deletes results of tasks.
     """
     for send, path in _UPKEEP:
-        with suppress(SetupError):  # the image has no such module, or nothing was managed
+        with suppress(SetupError):  # the image lacks the module, or there was nothing to stop
             send(node.port, path)
 
 
 def require_version(what: str, version: tuple[int, ...], image: str) -> None:
-    """Raise SetupError when something of that version is newer than an image that says its own.
+    """Raise SetupError if data of this version are newer than an image whose tag says its version.
 
-    A version of fewer than three numbers is the lowest that it may be.
+    A version of fewer than three numbers is a lower bound.
     """
     ours = re.search(r":(\d+)\.(\d+)\.(\d+)", image)
     if ours and version > tuple(map(int, ours.groups())):
@@ -198,7 +198,7 @@ def require_version(what: str, version: tuple[int, ...], image: str) -> None:
 
 
 def _members_of(key: str, names: Sequence[str], members: Mapping[str, Sequence[str]], path: Path) -> set[str]:
-    """The indices that these names stand for; PlanError for a name that is not there."""
+    """Indices behind these names. Raises PlanError for a name that does not exist."""
     unknown = [name for name in names if name not in members]
     if unknown:
         there = ", ".join(sorted(name for name in members if not name.startswith("."))) or "none"
@@ -207,14 +207,14 @@ def _members_of(key: str, names: Sequence[str], members: Mapping[str, Sequence[s
 
 
 def _members(there: Mapping[str, Any]) -> dict[str, Sequence[str]]:
-    """The indices behind each name that a search may have."""
+    """Indices behind each name that a search may use."""
     members: dict[str, Sequence[str]] = {entry["name"]: [entry["name"]] for entry in there["indices"]}
     members |= {entry["name"]: entry["indices"] for entry in there["aliases"]}
     return members | {entry["name"]: entry["backing_indices"] for entry in there["data_streams"]}
 
 
 def version_of(data: Path) -> tuple[int, int, int] | None:
-    """The version of the node that wrote there last: zeros of OpenSearch, None before 7.6, which has none."""
+    """Version of the last node that wrote there: zeros for OpenSearch, None before 7.6 (not recorded)."""
     for path in sorted(
         data.glob("**/_state/segments_*"), key=lambda path: path.stat().st_mtime, reverse=True
     ):
@@ -229,12 +229,12 @@ def version_of(data: Path) -> tuple[int, int, int] | None:
 
 
 def release_of(number: int) -> tuple[int, int, int]:
-    """The release that Elasticsearch means by a number: 8.8.2 by 8080299."""
+    """The release of a version number: 8080299 is 8.8.2."""
     return number // 1_000_000, number // 10_000 % 100, number // 100 % 100
 
 
 def _make_writable(copy: Path) -> None:
-    """What was kept as a backup may be read-only, and its node would say that another one has locked it."""
+    """A backup may be read-only; then its node would report it as locked by another one."""
     for folder, _, names in os.walk(copy):
         for path in (Path(folder), *(Path(folder, name) for name in names)):
             if not path.is_symlink():
@@ -243,7 +243,7 @@ def _make_writable(copy: Path) -> None:
 
 def _unreadable(data: Path, error: OSError) -> SetupError:
     next_step = NEEDS_RIGHT if isinstance(error, PermissionError) else "give a directory that can be read"
-    place = error.filename or data  # a read that fails names no file
+    place = error.filename or data  # failed reads name no file
     return SetupError(f"dataset.data: {place}: {error.strerror}; {next_step}")
 
 
@@ -261,7 +261,7 @@ def _require_readable(data: Path) -> None:
 
 
 def _require_stopped(data: Path) -> None:
-    """Asks the kernel who holds the node's lock: no lock is taken, the file is opened for reading alone."""
+    """Raise SetupError if a node holds its lock, according to the kernel; takes no lock, opens read-only."""
     for lock in data.glob(f"**/{_LOCK}"):
         with open_file(lock, _MAX_LOCK_BYTES) as file:
             query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -274,14 +274,14 @@ def _require_stopped(data: Path) -> None:
 
 
 def _files(data: Path) -> Iterator[tuple[str, Path]]:
-    """All files but locks, by their names below the directory."""
+    """All files except locks, by their relative names."""
 
     def refuse(error: OSError) -> None:
         raise error
 
     for folder, folders, names in os.walk(data, onerror=refuse):
         folders.sort()
-        links = [name for name in folders if Path(folder, name).is_symlink()]  # not walked into
+        links = [name for name in folders if Path(folder, name).is_symlink()]  # os.walk does not follow them
         for name in sorted([*names, *links]):
             if name != _LOCK:
                 path = Path(folder, name)
@@ -291,6 +291,6 @@ def _files(data: Path) -> Iterator[tuple[str, Path]]:
 def _content(data: Path) -> str:
     digest = hashlib.sha256()
     for name, path in _files(data):
-        with open_file(path, sys.maxsize) as file:  # others may have put a link or a pipe there meanwhile
+        with open_file(path, sys.maxsize) as file:  # another process may have put a link or a pipe there
             digest.update(os.fsencode(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0"))
     return digest.hexdigest()

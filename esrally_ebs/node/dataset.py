@@ -1,6 +1,6 @@
-"""Indices, made once on plain directories, one of each node, and copied byte by byte to every arm.
+"""Makes indices once, on plain directories (one per node), and copies them byte by byte to every arm.
 
-Takes a source and a way to start a node, gives a data directory in the cache, keyed by all that shapes it.
+From a source and a way to start a node to a data directory in the cache; its key covers all that shapes it.
 """
 
 import errno
@@ -25,21 +25,21 @@ from esrally_ebs.store.files import copy_tree, sync_folder
 from esrally_ebs.units import format_bytes
 from esrally_ebs.volumes.emulated import control
 
-_NAME = "dataset"  # of what builds it
+_NAME = "dataset"  # name of the node that builds it
 RECORD = "dataset.json"
 _FORMAT = 3
 _TIMEOUT_S = 300.0
-_MERGES_S = 3600.0  # of the largest segments, of a hundred gigabytes in some tracks
+_MERGES_S = 3600.0  # to merge the largest segments, a hundred gigabytes in some tracks
 _POLL_S = 0.2
-_ALL_OPEN = "expand_wildcards=open,hidden"  # the indices below a data stream are hidden
+_ALL_OPEN = "expand_wildcards=open,hidden"  # includes the hidden indices behind data streams
 _CLUSTER_SETTINGS: tuple[Mapping[str, bool | None], ...] = (
-    # of a user's cluster, first and each by itself: nothing else can be set while it is read-only
+    # Set one by one, blocks of the user's cluster first: while it is read-only nothing else can be set.
     {"cluster.blocks.read_only": None},
     {"cluster.blocks.read_only_allow_delete": None},
     {"cluster.deprecation_indexing.enabled": False},
     {"xpack.monitoring.collection.enabled": False},
 )
-# Room that an index needs while segments merge, against its size at rest.
+# Room that an index needs while segments merge, relative to its size at rest.
 MERGE_ROOM = 2.0
 
 
@@ -48,7 +48,7 @@ class Dataset:
     """Built indices at rest."""
 
     key: str
-    path: Path  # the folder that holds ``elasticsearch/``; of several nodes, a folder for each by its number
+    path: Path  # folder with ``elasticsearch/``; for several nodes, a folder for each by its number
     nodes: int = 1
     documents: int
     bytes: int
@@ -57,18 +57,18 @@ class Dataset:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """What holds the ``elasticsearch/`` of each node."""
+        """The folders with each node's ``elasticsearch/``."""
         return _folders(self.path, self.nodes)
 
     def part(self, at: Sequence[int]) -> "Dataset":
-        """What nodes at these places have, as a dataset of their own, whose folders are none yet."""
+        """The part of nodes at these places, as a dataset whose folders do not exist yet."""
         places = [self.folders[one] / "elasticsearch" for one in at]
         key = f"{self.key}-{''.join(str(one + 1) for one in at)}"
         size = sum(map(_size, places))
         return replace(self, key=key, path=Path(), nodes=len(at), bytes=size, hash=content_hash(*places))
 
     def record(self) -> dict[str, Any]:
-        """What of it belongs into the session."""
+        """Facts for the session's record."""
         return {
             **asdict(self),
             "path": str(self.path),
@@ -76,49 +76,49 @@ class Dataset:
         }
 
     def sealed(self) -> str:
-        """The same with a checksum, as it stands beside the folders."""
+        """The record with a checksum, as stored beside the folders."""
         return seal(dump(self.record(), indent=2))
 
 
 class Source(Protocol):
     @property
     def repository(self) -> Path | None:
-        """A directory of snapshots that nodes must be able to read while they make the dataset."""
+        """A directory of snapshots that nodes must read while making the dataset."""
 
     @property
     def label(self) -> str:
-        """What is said to be taken, in a few words."""
+        """Short name of what is taken."""
 
     def require(self, image: str) -> None:
-        """Raise PlanError or SetupError when a node of that image cannot take it."""
+        """Raise PlanError or SetupError if a node of that image cannot take it."""
 
     def shape(self) -> Mapping[str, Any]:
-        """All that decides what the index becomes, as JSON has it."""
+        """Everything that decides the index's contents, as JSON."""
 
     def room_bytes(self) -> float:
-        """Free room that the making needs, in bytes; has everything ready that the making reads."""
+        """Free bytes needed to make it; first makes all inputs ready."""
 
     def lay_out(self, data: Path) -> None:
         """Put files into the data directory of a node that is not started yet."""
 
     def build(self, node: Node) -> None:
-        """Have the node (its cluster) serve all of the index and nothing else; it is stopped after this."""
+        """Make the node (its cluster) serve the whole index and nothing else; it is stopped afterwards."""
 
 
 class NodeServer(Protocol):
-    """What runs nodes on directories of this process's user."""
+    """Runs nodes on directories of this process's user."""
 
     def serve(
         self, on: Sequence[Volume], repository: Path | None = None, linked: Sequence[Path] = ()
     ) -> AbstractContextManager[Sequence[Node]]:
-        """Nodes of one cluster until the block ends; all files there are the user's again then.
+        """Nodes of one cluster during the block; afterwards all files belong to the user again.
 
-        ``repository`` is one of snapshots, which they may read; ``linked`` are mounts of other names of the
-        same files, which the nodes may remove.
+        ``repository`` has snapshots, which they may read; ``linked`` are mounts with other names of the same
+        files, which the nodes may remove.
         """
 
     def segments(self, cluster: Sequence[Node]) -> Sequence[nodes.Segment]:
-        """The segments of the index of running nodes, with hashes of their files."""
+        """Segments of the running nodes' index, with hashes of their files."""
 
 
 def _folders(path: Path, nodes: int) -> tuple[Path, ...]:
@@ -141,18 +141,18 @@ def ensure(
     say: Callable[[str], None],
     nodes_per_arm: int = 1,
 ) -> Dataset:
-    """The dataset of that source: from the cache, or built now with nodes of ``server``.
+    """The dataset of the source: cached, or built now with nodes of ``server``.
 
-    They are to see a repository of snapshots, where the source is in one. Raises
-    SetupError without room or when Elasticsearch refuses documents; a broken build leaves nothing.
+    The nodes see the source's repository of snapshots, if it has one. Raises SetupError if there is no room
+    or Elasticsearch refuses documents; a failed build leaves nothing.
     """
     key = key_of(source, image, nodes_per_arm)
     path = home / "datasets" / key
     existing = cached(home, key)
     if existing is not None:
         return existing
-    shutil.rmtree(path, ignore_errors=True)  # what lost the record of what it is
-    _require_room(home, source)  # may take long, and another session may make it meanwhile
+    shutil.rmtree(path, ignore_errors=True)  # lost its record
+    _require_room(home, source)  # may take long; another session may make the dataset meanwhile
     with made_whole(path, session) as unfinished:
         folders = _folders(unfinished, nodes_per_arm)
         places = [folder / "elasticsearch" for folder in folders]
@@ -172,13 +172,13 @@ def ensure(
             hash=content_hash(*places),
         )
         (unfinished / RECORD).write_text(dataset.sealed())
-    return cached(home, key) or dataset  # of two sessions at once the quicker one's, with other segments
+    return cached(home, key) or dataset  # if two sessions build at once, both use the first one's segments
 
 
 def _build(
     source: Source, cluster: Sequence[Node], server: NodeServer
 ) -> tuple[Sequence[Mapping[str, Any]], int]:
-    """Segments and the number of documents of an index that the nodes have then on disk."""
+    """Build; returns segments and number of documents that the nodes then have on disk."""
     first = cluster[0]
     _set_cluster(first)
     source.build(first)
@@ -189,14 +189,14 @@ def _build(
 
 
 def _set_cluster(node: Node) -> None:
-    """Have a node, and those that get its data, obey, and write into no index of their own."""
+    """Make a node, and those that get its data, accept commands and write to no index of their own."""
     for settings in _CLUSTER_SETTINGS:
-        with suppress(SetupError):  # the image has no such module
+        with suppress(SetupError):  # the image lacks this module
             api.put(node.port, "/_cluster/settings", {"persistent": settings})
 
 
 def _let_settle(node: Node) -> None:
-    """Everything on disk and no merge running: what is copied then is what every arm's node opens."""
+    """Wait until everything is on disk and no merge runs: exactly this is copied to every arm."""
     api.post(node.port, f"/_flush?wait_if_ongoing=true&{_ALL_OPEN}", timeout_s=_TIMEOUT_S)
 
     def is_merged() -> bool:
@@ -209,16 +209,16 @@ def _let_settle(node: Node) -> None:
             f"{node.data_dir}: still merging after {_MERGES_S / 60:.0f} minutes; have the track (or your own "
             "node) force-merge it, and wait for that"
         )
-    # what such a merge was made of is there, too, until it is no longer searched and committed
+    # inputs of a merge stay until they are no longer searched, and the merge is committed
     api.post(node.port, f"/_refresh?{_ALL_OPEN}", timeout_s=_TIMEOUT_S)
     api.post(node.port, f"/_flush?force=true&wait_if_ongoing=true&{_ALL_OPEN}", timeout_s=_TIMEOUT_S)
 
 
 def copy_to(dataset: Dataset, *volumes: Volume, go_on: Callable[[], object] = lambda: None) -> None:
-    """Copy the dataset onto an arm's volumes at full speed, then check that every segment file arrived.
+    """Copy the dataset to an arm's volumes at full speed, then verify every segment file.
 
-    ``go_on`` is called before each file, and may raise an error of ours to end it. SetupError where the
-    dataset itself was changed, MeasurementError where the copy is another.
+    ``go_on`` is called before each file, and may raise an error of ours to stop. Raises SetupError if the
+    dataset itself has changed, MeasurementError if the copy differs.
     """
     for folder, volume in zip(dataset.folders, volumes, strict=True):
         _copy(folder / "elasticsearch", volume, go_on)
@@ -248,7 +248,7 @@ def _copy(source: Path, volume: Volume, go_on: Callable[[], object]) -> None:
         try:
             copy_tree(source, target, go_on=go_on)
             with opened_below(target) as folder:
-                sync_filesystem(folder)  # not all: any other's that hangs would be waited for
+                sync_filesystem(folder)  # not sync(): any other file system that hangs would be waited for
         except OSError as error:
             raise SetupError(
                 f"arm {volume.spec.name}: copying the index to {volume.mount}: {error}"
@@ -256,7 +256,7 @@ def _copy(source: Path, volume: Volume, go_on: Callable[[], object]) -> None:
 
 
 def require_all(count: int, sent: int, corpus: str) -> None:
-    """Raise MeasurementError when the index does not hold just the documents of the corpus."""
+    """Raise MeasurementError unless the index has exactly the corpus's documents."""
     if count != sent:
         raise MeasurementError(
             f"indexing the dataset: the index has {count:,} documents, {corpus} has {sent:,}; "
@@ -265,12 +265,12 @@ def require_all(count: int, sent: int, corpus: str) -> None:
 
 
 def content_hash(*places: Path) -> str:
-    """SHA-256 over the names and contents of an index's segment files in the data directory of each node."""
+    """SHA-256 over names and contents of an index's segment files, over the nodes' data directories."""
     return hash_of(map(nodes.hashes, places))
 
 
 def hash_of(hashes: Iterable[Mapping[str, str]]) -> str:
-    """The hash of an index of which each node has files with these."""
+    """Hash of an index from each node's hashes of files."""
     digest = hashlib.sha256()
     for of_node in hashes:
         digest.update(json.dumps(of_node, sort_keys=True).encode())
@@ -278,7 +278,7 @@ def hash_of(hashes: Iterable[Mapping[str, str]]) -> str:
 
 
 def _plain_directories(folders: Sequence[Path]) -> list[Volume]:
-    """Where the dataset is built: no volumes under comparison, so without limits."""
+    """Directories for building: no volumes under comparison, so without limits."""
     names = [_NAME] if len(folders) == 1 else [f"{_NAME}-{number}" for number in range(1, len(folders) + 1)]
     specs = [VolumeSpec(name=name, type="directory", size_bytes=0) for name in names]
     return [
@@ -288,22 +288,22 @@ def _plain_directories(folders: Sequence[Path]) -> list[Volume]:
 
 
 def unfinished_folder(home: Path, key: str, session: str) -> Path:
-    """Where a session makes what it will keep by that key; taking the session down removes it."""
+    """Folder where a session builds what will be kept under that key; taking the session down removes it."""
     return home / "datasets" / f"{key}.{short_name(session)}.unfinished"
 
 
 @contextmanager
 def made_whole(path: Path, session: str) -> Iterator[Path]:
-    """A folder that becomes ``path``, of a home, when the block ends, and goes when it fails.
+    """A folder that becomes ``path`` when the block ends, and is removed if it fails.
 
-    It goes, too, where there is something then: another session was quicker, and may be using that.
+    Also removed if ``path`` exists by then: another session was quicker, and may be using it.
     """
     new = unfinished_folder(path.parents[1], path.name, session)
     try:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True, mode=0o700)
         yield new
-        sync_folder(new, {})  # a power cut leaves it whole or unfinished
+        sync_folder(new, {})  # so that a power cut leaves it whole or unfinished
         try:
             new.rename(path)
         except OSError as error:
@@ -316,10 +316,10 @@ def made_whole(path: Path, session: str) -> Iterator[Path]:
 
 
 def cached(home: Path, key: str) -> Dataset | None:
-    """What is kept by that key; None when there is nothing."""
+    """The dataset kept under that key; None if there is none."""
     path = home / "datasets" / key
     if path.exists():
-        private_directory(path).chmod(0o700)  # what is in it may be the node's user's, of an earlier release
+        private_directory(path).chmod(0o700)  # earlier releases' datasets may belong to the node's user
     try:
         record = parse_sealed((path / RECORD).read_text(), str(path / RECORD))
         return Dataset(**{**record, "path": path, "segments": tuple(record["segments"])})

@@ -1,4 +1,4 @@
-"""The Docker engine as nodes see it: images, labelled containers, state and logs; errors say what to do."""
+"""The Docker engine for nodes: images, labelled containers, state and logs; errors say what to do."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from esrally_ebs.model import session_name, short_name
 SESSION_LABEL = "esrally-ebs.session"
 _ARM_LABEL = "esrally-ebs.arm"
 _RUN_LABEL = (
-    "esrally-ebs.run"  # the run directory, so that who uses another one does not take it for left behind
+    "esrally-ebs.run"  # run directory, so that users of another one do not take the container for left behind
 )
 VERSION = "8.8.2"
 OFFICIAL_IMAGE = f"docker.elastic.co/elasticsearch/elasticsearch:{VERSION}"
@@ -26,7 +26,7 @@ LOCAL_IMAGE = f"esrally-ebs/elasticsearch:{VERSION}"
 _SHORT_S = 30.0
 _REMOVE_S = 20.0
 _LOG_LINES = 80
-_UNREACHED = (  # what clients say until Docker 28, from 29 on, and by way of SSH
+_UNREACHED = (  # messages of clients until Docker 28, from 29 on, and over SSH
     "cannot connect to the docker daemon",
     "failed to connect to the docker api",
     "error during connect",
@@ -39,21 +39,21 @@ ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """What the engine says of a container now."""
+    """A container's current state."""
 
-    pid: int  # of its first process, in the host's namespace; 0 when it does not run
+    pid: int  # of its first process, in the host's namespace; 0 if not running
     running: bool
     exit_code: int
     out_of_memory: bool
-    ports: Mapping[int, int]  # of the container -> on 127.0.0.1
+    ports: Mapping[int, int]  # container's port -> port on 127.0.0.1
 
 
 class EngineDownError(SetupError):
-    """There is no engine, or it does not answer: no container runs or can be started."""
+    """No engine, or none that answers: no container runs or can be started."""
 
 
 def docker(*words: str, timeout_s: float = _SHORT_S, env: Mapping[str, str] | None = None) -> str:
-    """Run the Docker client.
+    """Run the Docker client; returns its output.
 
     Raises EngineDownError without an engine, SetupError without Compose or the right to use the engine.
     """
@@ -66,7 +66,7 @@ def docker(*words: str, timeout_s: float = _SHORT_S, env: Mapping[str, str] | No
 
 
 def explained(text: str) -> SetupError:
-    """The error with its next step where the engine itself is at fault; else the command's own words."""
+    """An error with the next step if the engine itself is at fault; else with the command's output."""
     lower = text.lower()
     if "permission denied" in lower and "docker" in lower and "sock" in lower:
         return EngineDownError(
@@ -89,9 +89,9 @@ def explained(text: str) -> SetupError:
 
 
 def choose_image(env: Mapping[str, str]) -> str:
-    """The image to run: ``ES_IMAGE``, else the official one if pulled, else the local one if built.
+    """Image to run: ``ES_IMAGE``, else the official one if pulled, else the local one if built.
 
-    Nothing is pulled here. Raises SetupError when the image is not on this machine.
+    Pulls nothing. Raises SetupError if the image is not on this machine.
     """
     wanted = env.get("ES_IMAGE")
     for image in [wanted] if wanted else [OFFICIAL_IMAGE, LOCAL_IMAGE]:
@@ -113,7 +113,7 @@ def _has_image(image: str) -> bool:
 
 
 def inspect(container: str) -> Container | None:
-    """A container's state, or None when there is no such container."""
+    """A container's state; None if it does not exist."""
     try:
         return parse_inspect(docker("container", "inspect", container))
     except CommandError:
@@ -139,7 +139,7 @@ def parse_inspect(text: str) -> Container:
 
 
 def log(container: str) -> str:
-    """The last lines that a container wrote, to stdout and stderr alike; empty when it is gone."""
+    """A container's last lines on stdout and stderr; "" if it is gone."""
     script = f'exec docker logs --tail {_LOG_LINES} "$1" 2>&1'
     try:
         return run(["sh", "-c", script, "sh", container], timeout_s=_SHORT_S)
@@ -150,17 +150,17 @@ def log(container: str) -> str:
 _CAUSE = re.compile(
     r"fatal exception while booting Elasticsearch\s*(.+)|Caused by: (.+)|^(?:ERROR|Error)[: ]\s*(.+)"
 )
-# said of any end, on stderr, which the engine may log before the cause that was written to stdout
+# printed to stderr after any end; the engine may log it before the cause on stdout
 _AFTERMATH = re.compile(r"^ERROR: Elasticsearch (?:did not exit normally|exited unexpectedly)")
 _LOG_PREFIX = re.compile(r"^\[[^]]*\]\[(?:ERROR|WARN ?)\s*\]\[[^]]*\]\s*")
-# said by every healthy node: Java's ciphers, a production cluster's checks, our own question asked too early
+# printed by every healthy node: ciphers, bootstrap checks, our own early request
 _NOISE = re.compile(r"unsupported ciphers|BootstrapChecks|path: /_cluster/health")
-# of a node that is alone; Elasticsearch calls it a mistake in its settings
+# from a single node; Elasticsearch calls it a mistake in its settings
 _OF_SEVERAL = "does not have quorum in voting configuration"
 
 
 def reason(text: str) -> str:
-    """Why Elasticsearch ended, from its log: the first complaint if it says one, else the last lines."""
+    """Why Elasticsearch ended, from its log: the first complaint, else the last lines."""
     if _OF_SEVERAL in text:
         return (
             "its data are of a node that was one of several; restore the indices to a single node, from a "
@@ -176,16 +176,16 @@ def reason(text: str) -> str:
 
 
 def run_label() -> str:
-    """The run directory as labels name it: one name, whatever links lead there."""
+    """The run directory in labels: its real path, independent of links."""
     return os.path.realpath(run_dir())
 
 
 def project(session: str, arm: str) -> str:
-    """Compose's name for a node: no other session's, nor another arm's."""
+    """Compose's project name for a node, unique by session and arm."""
     return f"ebs-{short_name(session)}-{arm}"
 
 
-_LISTS: Mapping[tuple[str, ...], tuple[str, ...]] = {  # what lists each kind of thing, and what removes it
+_LISTS: Mapping[tuple[str, ...], tuple[str, ...]] = {  # listing commands for each kind, and removing ones
     ("ps", "-a", "--no-trunc"): ("rm", "-f", "-v"),
     ("network", "ls", "--no-trunc"): ("network", "rm"),
     ("volume", "ls"): ("volume", "rm", "-f"),
@@ -195,16 +195,16 @@ _FORM = "".join(f'{{{{json (.Label "{label}")}}}},' for label in _LABELS)
 
 
 def _ours(listing: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-    """Name, session and arm of each thing that Compose made for a session of this run directory.
+    """Name, session and arm of each resource that Compose made for a session of this run directory.
 
-    A label alone says nothing: an image gives its own to every container, and a user may set any. Each is
-    JSON, as it may have tabs and lines of its own.
+    A label alone proves nothing: images give theirs to every container, and users may set any. Values are
+    JSON, as they may contain tabs and newlines.
     """
     name = "{{json .Name}}" if listing[0] == "volume" else "{{json .ID}}"
     here = f"label={_RUN_LABEL}={run_label()}"
     for line in filter(None, docker(*listing, "--filter", here, "--format", f"[{_FORM}{name}]").split("\n")):
         session, arm, of, resource = json.loads(line)
-        with suppress(PlanError):  # no session has such a name
+        with suppress(PlanError):  # not a session's name
             if of == project(session_name(session), arm):
                 yield resource, session, arm
 
@@ -212,7 +212,7 @@ def _ours(listing: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
 def leftovers(*, must_answer: bool = False) -> list[str]:
     """Sessions of this run directory that still have a container, network or volume.
 
-    None when there is no engine to have them; EngineDownError then where one ``must_answer``.
+    Empty if there is no engine; with ``must_answer``, EngineDownError instead.
     """
     try:
         return sorted({session for listing in _LISTS for _, session, _ in _ours(listing)})
@@ -223,9 +223,10 @@ def leftovers(*, must_answer: bool = False) -> list[str]:
 
 
 def remove(session: str, *, arm: str | None = None) -> None:
-    """Kill and remove every container, network and volume of a session (or of one arm of it). Idempotent.
+    """Kill and remove all containers, networks and volumes of a session (or one of its arms). Idempotent.
 
-    Nodes get no time to shut down; without an engine there is nothing to remove. SetupError names what stays.
+    Nodes get no time to shut down; without an engine there is nothing to remove. Raises SetupError, naming
+    what stays.
     """
     until = time.monotonic() + _REMOVE_S
     while True:
@@ -243,7 +244,7 @@ def remove(session: str, *, arm: str | None = None) -> None:
 
 
 def _remove_once(session: str, arm: str | None) -> str | None:
-    """One attempt; None when nothing was left, else what was (another process may be removing it as well)."""
+    """One attempt; None if nothing is left, else what is (another process may be removing it, too)."""
     problem = None
     for listing, removing in _LISTS.items():
         names = [name for name, of, at in _ours(listing) if of == session and arm in (None, at)]

@@ -1,7 +1,8 @@
-"""Makes an index cold and proves it: a directory and the processes that map it in, what was evicted out.
+"""Makes an index cold and proves it: evicts a directory's files, also from processes that map them.
 
-``drop_caches`` and ``posix_fadvise`` leave every page that a process has mapped (17 to 79 % of a Lucene
-index). So the node's mapped pages are paged out first, then the rest is dropped, then what is left counted.
+``drop_caches`` and ``posix_fadvise`` keep every page that a process has mapped (17 to 79 % of a Lucene
+index). So first the node's mapped pages are paged out, then the rest is dropped, then what is left is
+counted.
 """
 
 import os
@@ -19,44 +20,44 @@ from esrally_ebs.model import Node
 from esrally_ebs.node.page_cache import FileId, Files, opened, page_out, sync_filesystem
 from esrally_ebs.units import format_bytes
 
-_PASSES = 2  # pages on a CPU's own list cannot be taken; the first pass has drained those lists
-_RETRY_PAUSE_S = 0.2  # lets a merge or refresh that was reading the index come to its end
+_PASSES = 2  # pages on a CPU's own list cannot be taken; the first pass drains these lists
+_RETRY_PAUSE_S = 0.2  # lets a merge or refresh that reads the index finish
 
-Refill = Callable[[], float]  # waits until a volume's buckets are full; the seconds that took
+Refill = Callable[[], float]  # waits until a volume's buckets are full; returns the seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """One eviction of one directory; the fractions are of ``bytes``."""
+    """One eviction of a directory; the fractions are of ``bytes``."""
 
     bytes: int
     resident_before: float
     resident_after: float
     seconds: float  # without ``refill_s``
-    refill_s: float  # waited for the volume once all was evicted
+    refill_s: float  # waited for the volume after the eviction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """What it took to make an index cold; goes into ``events.jsonl`` and with each sample."""
+    """The result of making an index cold, for ``events.jsonl`` and each sample."""
 
     before: float  # fraction of the index in the page cache
     after: float
     attempts: int
     seconds: float  # without ``refill_s``
-    refill_s: float  # waited for the volumes' buckets, beyond the time that evicting took
+    refill_s: float  # waited for the volumes' buckets, beyond the time of eviction
 
 
 def evict(
     pids: Sequence[int], directory: Path, *, metadata: bool = False, refill: Refill = lambda: 0.0
 ) -> Eviction:
-    """Take the files under ``directory`` out of the page cache, also where the processes ``pids`` map them.
+    """Remove files under ``directory`` from the page cache, even if the processes ``pids`` map them.
 
     ``metadata`` also drops the machine's clean dentries, inodes and file system buffers. ``refill`` waits
-    until the volume's buckets, which fill up while pages are evicted, are full; what comes back into memory
-    meanwhile is counted, and evicted again. What another process maps as well stays, and so does what is on
-    tmpfs: look at ``resident_after``. Raises SetupError when not root, when a process is gone, or when the
-    kernel has no process_madvise(2) (Linux 5.10).
+    until the volume's buckets, which also refill during eviction, are full; pages that come back meanwhile
+    are counted and evicted again. Pages that another process maps as well stay, and so does tmpfs: check
+    ``resident_after``. Raises SetupError without root, for a missing process, or without process_madvise(2)
+    (Linux 5.10).
     """
     if (pids or metadata) and not is_root():
         raise SetupError(f"{directory}: only root may evict a node's pages; run as root or with cache:warm")
@@ -87,7 +88,7 @@ def evict(
 
 
 def evict_node(node: Node, refill: Refill = lambda: 0.0) -> Eviction:
-    """``evict`` all that a node has of its data directory."""
+    """``evict`` a node's whole data directory."""
     return evict([node.pid], node.data_dir, metadata=True, refill=refill)
 
 
@@ -100,11 +101,11 @@ def make_cold(
     evict: Callable[[Node], Eviction] = evict_node,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Drop:
-    """Clear Elasticsearch's own caches by ``clear``, evict what its nodes have, and return once all is cold.
+    """Clear Elasticsearch's caches by ``clear``, evict its nodes' files, and return once all are cold.
 
-    Of several nodes the one with the largest cached fraction counts. Raises MeasurementError when one has no
-    data, or when more than the fraction ``max_resident`` is cached after ``retries`` more attempts;
-    SetupError as ``evict`` does.
+    For several nodes, the largest cached fraction counts. Raises MeasurementError if a node has no data, or
+    if more than the fraction ``max_resident`` is cached after ``retries`` more attempts; SetupError like
+    ``evict``.
     """
     begin = clock.monotonic()
     before: float | None = None
@@ -138,15 +139,15 @@ def make_cold(
 
 
 def _at_once(evict: Callable[[Node], Eviction], nodes: Sequence[Node]) -> list[Eviction]:
-    """Of several nodes, what one reads while another is evicted would be cached when the search comes."""
-    if len(nodes) == 1:  # a thread would wait for its turn beside all others of the process
+    """Evict nodes simultaneously: else one might read pages while another is being evicted."""
+    if len(nodes) == 1:  # no thread: it would compete with all others of the process
         return [evict(nodes[0])]
     with ThreadPoolExecutor(len(nodes)) as pool:
         return list(pool.map(evict, nodes))
 
 
 def _sync(directory: Path) -> None:
-    """Neither method drops dirty pages, so they are written first."""
+    """Write dirty pages first: neither method drops them."""
     with opened(directory) as descriptor:
         if descriptor is None:
             raise SetupError(f"{directory}: gone while it was evicted; is the arm still mounted?")
@@ -166,7 +167,7 @@ def _forget(files: Iterable[str]) -> None:
 
 
 def _page_out(pid: int, files: Set[FileId]) -> None:
-    """Page out what ``pid`` maps of these files, by whatever names."""
+    """Page out what ``pid`` maps of these files, under any name."""
     inodes = {inode for _, inode in files}
     with _process(pid) as descriptor:
         for mapping in _maps_of(pid, inodes):
@@ -205,7 +206,7 @@ def _maps_of(pid: int, inodes: Set[int]) -> list[Mapping]:
 
 
 def _backed_by(pid: int, mapping: Mapping, files: Set[FileId]) -> bool:
-    # The device in maps is the super block's, on btrfs and overlayfs not st_dev: ask the mapping itself.
+    # maps has the super block's device, which differs from st_dev on btrfs and overlayfs: ask the mapping.
     with suppress(FileNotFoundError):  # unmapped meanwhile
         mapped = Path(f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}").stat()
         return (mapped.st_dev, mapped.st_ino) in files

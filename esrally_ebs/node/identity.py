@@ -1,6 +1,6 @@
-"""What must be alike on every arm: the segments of an index, by name and content, and which node has what.
+"""What must agree between arms: an index's segments, by name and content, and which node has what.
 
-Nodes of a cluster are numbered from 1, in the order of an arm's volumes.
+A cluster's nodes are numbered from 1, in the order of the arm's volumes.
 """
 
 import hashlib
@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import TypedDict  # pydantic takes Python 3.11's own for none
+from typing_extensions import TypedDict  # pydantic does not accept Python 3.11's own
 
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 from esrally_ebs.model import Node
 from esrally_ebs.node import api
 
-# Elasticsearch begins with the copy that a hash of the text points at in its list of a shard's copies; 24
-# texts point at each of two or three in all but one of millions of clusters.
+# Elasticsearch starts at the copy in a shard's list that a hash of the preference selects. With 24 texts,
+# each of two or three copies is selected, except in one of millions of clusters.
 PREFERENCES = tuple(f"ebs-{number}" for number in range(24))
 _SETTLE_S = 120.0
 _POLL_S = 0.5
-_MAX_PROMOTIONS = 20  # of one shard; with two replicas, each has a chance of one in two
+_MAX_PROMOTIONS = 20  # of one shard; with two replicas, each succeeds with a probability of one half
 
 
 class Segment(TypedDict):
@@ -39,10 +39,9 @@ class Segment(TypedDict):
 
 
 def segments(node: Node, *others: Node, index: str = "_all") -> list[Segment]:
-    """The segments of the primary shards on nodes of a cluster, with a hash of their files in the data
-    directory of the node that has them.
+    """Segments of the primary shards of a cluster, with a hash of their files in their node's data directory.
 
-    Ordered by index, shard and name. Raises MeasurementError when a segment has no files there.
+    Ordered by index, shard and name. Raises MeasurementError if a segment has no files there.
     """
     names = {id_: each["name"] for id_, each in api.get(node.port, "/_nodes/_all/none")["nodes"].items()}
     places = {each.arm: each.data_dir for each in (node, *others)}
@@ -50,7 +49,7 @@ def segments(node: Node, *others: Node, index: str = "_all") -> list[Segment]:
         name: settings["settings"]["index"]["uuid"]
         for name, settings in api.get(node.port, f"/{index}/_settings?expand_wildcards=all").items()
     }
-    # a closed index, which no search asks, would have the whole question refused
+    # a closed index, which is never searched, would make the whole request fail
     answer = api.get(node.port, f"/{index}/_segments?expand_wildcards=open,hidden", timeout_s=30.0)
     parts = []
     for name, shards in answer["indices"].items():
@@ -76,7 +75,7 @@ def _segment(index: str, shard: int, part: tuple[str, dict[str, Any]], directory
 
 
 def segment_hash(directory: Path, name: str) -> str:
-    """SHA-256 over the files of one segment (``_c.cfs``, ``_c_1.liv`` ...) in a shard's index folder."""
+    """SHA-256 over one segment's files (``_c.cfs``, ``_c_1.liv`` ...) in a shard's index folder."""
     files = sorted(
         path for path in directory.glob(f"{name}*") if path.name[len(name) : len(name) + 1] in (".", "_")
     )
@@ -92,9 +91,9 @@ def segment_hash(directory: Path, name: str) -> str:
 
 
 def hashes(data_dir: Path) -> dict[str, str]:
-    """SHA-256 of every segment file under a node's data directory, by relative path; needs no running node.
+    """SHA-256 of every segment file under a data directory, by relative path; needs no running node.
 
-    ``segments_N`` and locks are left out: they differ from start to start though the index is the same.
+    Leaves out ``segments_N`` and locks, which differ from start to start for the same index.
     """
     digests = {}
     for path in sorted(data_dir.glob("indices/*/*/index/_*")):
@@ -105,14 +104,14 @@ def hashes(data_dir: Path) -> dict[str, str]:
 
 
 def segment_files(data_dir: Path) -> set[tuple[Path, int]]:
-    """The segment files under a node's data directory, by relative path and inode; Lucene changes none."""
+    """Segment files under a data directory, by relative path and inode; Lucene never changes one."""
     paths = data_dir.glob("indices/*/*/index/_*")
     return {(path.relative_to(data_dir), path.lstat().st_ino) for path in paths}
 
 
 @contextmanager
 def same_segments(of: Sequence[Node]) -> Iterator[None]:
-    """For a block that starts nodes anew. Raises MeasurementError when it leaves them other segment files."""
+    """Raise MeasurementError if nodes that the block restarts have other segment files afterwards."""
     before = [segment_files(node.data_dir) for node in of]
     yield
     for node, files in zip(of, before, strict=True):
@@ -125,7 +124,7 @@ def same_segments(of: Sequence[Node]) -> Iterator[None]:
 
 
 def _add_content(digest: "hashlib._Hash", path: Path) -> None:
-    # of a directory that is a node's user's: no link out of it, and nothing that would not end
+    # the directory belongs to the node's user: follow no link, open nothing that would block
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         hashlib.file_digest(file, lambda: digest)
@@ -142,9 +141,9 @@ class Shard:
 
 
 def settled(cluster: Sequence[Node], clock: Clock = SYSTEM_CLOCK) -> tuple[Shard, ...]:
-    """Every copy of every shard and its node, once each has one and none is on its way.
+    """All copies of shards and their nodes, once every copy is started and none is moving.
 
-    Raises MeasurementError when it does not come to that: more replicas than there are nodes for.
+    Raises MeasurementError if that does not happen: more replicas than the nodes can hold.
     """
     numbers = {node.arm: number for number, node in enumerate(cluster, start=1)}
     until = clock.monotonic() + _SETTLE_S
@@ -170,10 +169,10 @@ def settled(cluster: Sequence[Node], clock: Clock = SYSTEM_CLOCK) -> tuple[Shard
 
 
 def settled_as(cluster: Sequence[Node], wanted: Sequence[Shard]) -> tuple[Shard, ...]:
-    """As ``settled``, once copies that are primary in ``wanted`` are so here, too, where they are there.
+    """Like ``settled``, after making copies primary that are so in ``wanted``, as far as they exist here.
 
-    When nodes end together, one that is gone first has the others promote their copies: then two copies of a
-    shard are primary on disk, and a start draws which of them remains so.
+    When nodes end together, the first one's end makes the others promote their copies: then two copies of a
+    shard are primary on disk, and the next start picks one by chance.
     """
     for _ in range(_MAX_PROMOTIONS):
         shards = settled(cluster)
@@ -187,7 +186,7 @@ def settled_as(cluster: Sequence[Node], wanted: Sequence[Shard]) -> tuple[Shard,
                     "index": shard.index,
                     "shard": shard.number,
                     "node": cluster[shard.node - 1].arm,
-                    "allow_primary": True,  # a replica takes its place, and it becomes one
+                    "allow_primary": True,  # a replica takes its place, and it becomes a replica
                 }
             }
             for shard in shards
@@ -198,7 +197,7 @@ def settled_as(cluster: Sequence[Node], wanted: Sequence[Shard]) -> tuple[Shard,
 
 
 def searched(cluster: Sequence[Node], preference: str) -> tuple[Shard, ...]:
-    """The copy of every shard that a search with this preference asks."""
+    """The copy of each shard that a search with this preference uses."""
     answer = api.get(cluster[0].port, f"/_all/_search_shards?preference={preference}")
     numbers = {node.arm: number for number, node in enumerate(cluster, start=1)}
     names = {id_: numbers[node["name"]] for id_, node in answer["nodes"].items()}
@@ -214,17 +213,17 @@ def searched(cluster: Sequence[Node], preference: str) -> tuple[Shard, ...]:
 
 
 def preference(cluster: Sequence[Node], copies: Sequence[Shard]) -> str | None:
-    """The preference with which searches ask these copies; None when no text has them asked.
+    """A preference for which searches use these copies; None if there is none.
 
-    A master lists the copies of shards in an order of nodes that it draws when it starts (the order of Java's
-    unmodifiable maps), so one text means other copies on another cluster, and with more than two nodes some
-    orders cannot be made alike by any text.
+    A master lists a shard's copies in an order of nodes that it draws when it starts (that of Java's
+    unmodifiable maps). So a text selects other copies on another cluster, and for some orders of more than
+    two nodes no text selects the same.
     """
     return next((text for text in PREFERENCES if list(searched(cluster, text)) == list(copies)), None)
 
 
 def difference(arm: str, own: Sequence[Shard], other: str, others: Sequence[Shard]) -> str:
-    """Where shards of one arm lie that those of another do not; empty when all are alike."""
+    """Shards that one arm has elsewhere than another; "" if all agree."""
     mine, theirs = sorted(set(own) - set(others)), sorted(set(others) - set(own))
     if not mine and not theirs:
         return ""

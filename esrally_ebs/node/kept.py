@@ -1,9 +1,9 @@
-"""Brings an arm back: after its node has added documents, it gets its dataset's files again.
+"""Brings an arm back: gives its node the dataset's files again after it has added documents.
 
-Lucene never changes a segment's file; it adds files and removes others. So a second name of each (a hard
-link) keeps it through any merge, and costs neither room nor time. A commit and its translog are small, and
-copied. Indices are closed while their files are replaced, and opened again: that takes a fraction of another
-start of the node (benchmarks/bring_back.py), and the JVM keeps what it has compiled.
+Lucene never changes a segment's file; it adds files and removes others. So a second name for each file (a
+hard link) keeps it through any merge, and costs neither room nor time. Commits and translogs are small, and
+copied. Indices are closed while their files are replaced, then opened: that takes a fraction of the time of
+restarting the node (benchmarks/bring_back.py), and the JVM keeps its compiled code.
 """
 
 import errno
@@ -28,29 +28,29 @@ from esrally_ebs.node.identity import segment_files
 from esrally_ebs.volumes.emulated import control
 
 KEPT = "kept"  # beside the node's data directory
-_PARTS = ("index", "translog")  # of a shard; its _state says which copy of it is whose, and stays
+_PARTS = ("index", "translog")  # of a shard; its _state, which identifies the copy, stays
 _LOCK = "write.lock"
-_READ_WRITE = 0o666  # of a mode: what lies where a user can open it may not run as another
-_NAMES_AT_ONCE = 15  # of indices, at most 255 bytes each, in a path of at most 4 KiB
+_READ_WRITE = 0o666  # mode bits to copy: no setuid, as users may be able to open the file
+_NAMES_AT_ONCE = 15  # indices per request: names of at most 255 bytes in a path of at most 4 KiB
 _TIMEOUT_S = 120.0
 _READY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BroughtBack:
-    """What it took to bring an arm back."""
+    """Facts about bringing an arm back."""
 
     seconds: float
     files: int
     bytes: int
-    documents: int  # that a search finds then
-    resident: float  # fraction of the index that was in the page cache afterwards
+    documents: int  # found by a search afterwards
+    resident: float  # fraction of the index in the page cache afterwards
 
 
 def keep(volume: Volume, *, of: int | None = None) -> None:
-    """Keep the index on a volume, which no node has opened there, for ``bring_back``. Raises SetupError.
+    """Keep the index on a volume, before any node opens it there, for ``bring_back``. Raises SetupError.
 
-    Files of another user than ``of`` are refused, if that is given: who may write there might name others'.
+    If ``of`` is given, refuses files of other users: whoever may write there could link to them.
     """
     target = volume.mount / KEPT
     try:
@@ -90,9 +90,9 @@ def _require_file_of(status: os.stat_result, user: int | None, name: str) -> Non
 
 
 def bring_back(node: Node, volume: Volume) -> BroughtBack:
-    """Give a node the files of ``keep`` again, none of them in the page cache, and full buckets.
+    """Give a node the files of ``keep`` again, outside the page cache, with full buckets.
 
-    Raises SetupError when the node refuses, MeasurementError when what it then has are other segments.
+    Raises SetupError if the node refuses, MeasurementError if it then has other segments.
     """
     began_s = time.monotonic()
     kept = volume.mount / KEPT
@@ -126,7 +126,7 @@ def bring_back(node: Node, volume: Volume) -> BroughtBack:
 
 
 def require_kept(volume: Volume, hash_: str) -> str:
-    """Read all that was kept: it must still be the dataset's. Returns its hash; raises MeasurementError."""
+    """Read all kept files, which must still be the dataset's. Returns their hash; raises MeasurementError."""
     with control.unlimited(volume.control):
         actual = content_hash(volume.mount / KEPT)
     if actual != hash_:
@@ -138,7 +138,7 @@ def require_kept(volume: Volume, hash_: str) -> str:
 
 
 def _parts_of(data: Path) -> list[Path]:
-    """The folders that make an index, below a data directory: of each shard the commit and the translog."""
+    """Folders of each shard's commit and translog, relative to the data directory."""
     return sorted(path.relative_to(data) for name in _PARTS for path in data.glob(f"indices/*/*/{name}"))
 
 
@@ -148,7 +148,7 @@ def _is_segment(name: str) -> bool:
 
 
 def _dataset_indices(node: Node, kept: Path) -> list[str]:
-    """The open indices of the dataset; what has been made since then (by a template) is removed."""
+    """The dataset's open indices; deletes others that have been made since (by a template)."""
     uuids = {path.name for path in kept.glob("indices/*")}
     wanted = "filter_path=*.settings.index.uuid,*.data_stream"
     there = api.get(node.port, f"/*?expand_wildcards=open,hidden&{wanted}")
@@ -167,9 +167,9 @@ def _each(node: Node, names: Sequence[str], what: str) -> None:
 
 
 def _replace(volume: Volume, part: Path) -> int:
-    """Put the kept files of one folder in the place of those that are there; how many there are.
+    """Replace the files of one folder by the kept ones; returns their number.
 
-    The node's user may write there, so every name is looked up below a descriptor, and no link is followed.
+    The node's user may write there, so names are looked up below a descriptor, and links are not followed.
     """
     with opened_below(volume.mount, "elasticsearch", *part.parts) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 - below a descriptor
@@ -193,13 +193,13 @@ def _copy(path: Path, folder: int) -> None:
 
 
 def _give_back(volume: Volume) -> None:
-    """Punch what was removed out of an emulated volume's image, which may lie in memory."""
+    """Punch removed files out of an emulated volume's image, which may be in memory."""
     with suppress(CommandError):  # a kernel without discards: then the image grows up to the volume's size
         run(["fstrim", volume.mount], timeout_s=_TIMEOUT_S)
 
 
 def _require_same(node: Node, kept: Path) -> None:
-    """Its segments must be the very files that were kept: the same inodes by the same names."""
+    """Require the node's segments to be the kept files: same inodes under the same names."""
     actual, wanted = segment_files(node.data_dir), segment_files(kept)
     if actual != wanted:
         other = min(str(path) for path, _ in actual ^ wanted)

@@ -1,4 +1,4 @@
-"""A node's life on a volume: started by Compose, waited for, stopped cleanly or removed at once."""
+"""A node's life on a volume: started by Compose, awaited, stopped cleanly or removed at once."""
 
 import errno
 import json
@@ -23,22 +23,20 @@ from esrally_ebs.node.settings import NodeSettings, compose_variables, environme
 from esrally_ebs.units import MIB, format_bytes
 
 _HOST = "127.0.0.1"
-_HTTP, _TRANSPORT = 9200, 9300  # ports in the container, of the first node of a cluster
+_HTTP, _TRANSPORT = 9200, 9300  # ports of a cluster's first node, in its container
 _LASTING = range(10_000, 30_000)
-_DATA = "/usr/share/elasticsearch/data"  # in the container, as compose/node.yml has it
+_DATA = "/usr/share/elasticsearch/data"  # in the container, as in compose/node.yml
 REPOSITORY = "/usr/share/elasticsearch/repository"  # of snapshots, in the container
 _UP_S = 120.0
 _READY_S = 120.0
 _POLL_S = 0.2
 _STOP_S = 60
-MIN_MAPS = 262_144  # vm.max_map_count that a node wants which others reach
-# Docker's exit codes: 128 + SIGTERM is how a JVM ends after its shutdown hooks
+MIN_MAPS = 262_144  # vm.max_map_count required of a node that others reach
+# Docker's exit codes; 128 + SIGTERM is the normal end of a JVM with shutdown hooks
 _CLEAN_EXITS = (0, 143)
 _RARE_CHECK = "1h"
 _OLDEST_MAJOR = 8
-_ROOM_BYTES = (
-    16 * MIB
-)  # with less, Elasticsearch starts but never becomes its own master, and does not say why
+_ROOM_BYTES = 16 * MIB  # with less, Elasticsearch starts but silently never becomes its own master
 
 
 def start(
@@ -51,13 +49,12 @@ def start(
     repository: Path | None = None,
     data_of: int | None = None,
 ) -> Node:
-    """Start Elasticsearch on a volume and wait until it answers and its shards are there.
+    """Start Elasticsearch on a volume, and wait until it answers and has its shards.
 
-    On any free port of 127.0.0.1. ``elsewhere`` are folders of the data directory that lie on other volumes,
-    mounted in the container alone until it ends; ``repository`` is one of snapshots, which the node sees at
-    ``REPOSITORY`` and may only read; ``data_of`` is the user whose files it is given, by default all that
-    there are. What was started is removed again on failure, Ctrl-C included. Raises SetupError: engine down,
-    a node that ends during its start (with its own reason).
+    It uses any free port of 127.0.0.1. ``elsewhere``: folders of the data directory on other volumes, mounted
+    only in the container while it runs. ``repository``: snapshots, which the node may read at ``REPOSITORY``.
+    ``data_of``: the user whose files it is given; by default, all. On failure or Ctrl-C everything started is
+    removed. Raises SetupError: engine down, or a node that ends while starting (with its own reason).
     """
     parts = [_seeing(repository, {"volumes": _mounts(elsewhere or {})})]
     (node,) = _start([volume], parts, settings, session=session, image=image, data_of=data_of)
@@ -74,14 +71,14 @@ def start_cluster(
     snapshots: Path | None = None,
     data_of: int | None = None,
 ) -> tuple[Node, ...]:
-    """Start a node on each volume, and wait until they are one cluster; one alone is as of ``start``.
+    """Start a node on each volume, and wait until they form a cluster; a single one is started by ``start``.
 
-    In place of a ``repository`` several may have a directory for ``snapshots`` of their own making.
+    Instead of a ``repository``, several nodes may have a directory for ``snapshots`` that they make.
 
-    They share the network of the first node's container and talk to one another on its loopback interface,
-    which nobody else reaches; being local, no node makes the checks of a production cluster. Shards stay
-    where they are: none is recovered before all nodes are there, and none moved to even out. Where settings
-    say that they are ``apart``, these are the ones on this machine, whose network they have.
+    They share the network of the first node's container and communicate over its loopback interface, which
+    nobody else reaches; as this is local, no node makes a production cluster's checks. Shards stay where they
+    are: none is recovered before all nodes are there, and none is moved to rebalance. If settings say that
+    nodes are ``apart``, these are the ones on this machine, and use its network.
     """
     if settings.apart:
         ports = [lasting_port("") for _ in volumes]
@@ -106,7 +103,7 @@ def start_cluster(
 
 
 def _seeing(repository: Path | None, part: Mapping[str, Any], *, read_only: bool = True) -> Mapping[str, Any]:
-    """What a node has in Compose, and a repository of snapshots."""
+    """A node's part of the Compose file, with a repository of snapshots added."""
     if repository is None:
         return part
     return {
@@ -117,22 +114,22 @@ def _seeing(repository: Path | None, part: Mapping[str, Any], *, read_only: bool
 
 
 def _membership(at: int, names: Sequence[str]) -> dict[str, str]:
-    """What the node at this place is given where nodes of these names have one network."""
+    """Settings of the node at this place, where these nodes share one network."""
     seeds = {name: f"{_HOST}:{_TRANSPORT + place}" for place, name in enumerate(names)}
     return {**_of_cluster(names[at], seeds), "http.port": str(_HTTP + at)}
 
 
 def _apart(name: str, port: int, settings: NodeSettings) -> dict[str, Any]:
-    """What a node is given that others of its cluster, on other machines, reach at the address of this one.
+    """A node's part of the Compose file if others of its cluster are on other machines.
 
-    Its network is the machine's, without what an engine puts between; HTTP has this port of 127.0.0.1 alone.
+    It uses the machine's network, without an engine's in between; HTTP is on this port of 127.0.0.1 only.
     """
     own = {**_of_cluster(name, settings.apart), "http.host": _HOST, "http.port": str(port)}
     return {"network_mode": "host", "environment": own}
 
 
 def _of_cluster(name: str, seeds: Mapping[str, str]) -> dict[str, str]:
-    """The settings by which nodes are one cluster, each reached by the others where ``seeds`` says."""
+    """Settings that form a cluster of nodes reachable at ``seeds``."""
     names = list(seeds)
     address, _, port = seeds[name].rpartition(":")
     return {
@@ -143,7 +140,7 @@ def _of_cluster(name: str, seeds: Mapping[str, str]) -> dict[str, str]:
         "transport.port": port,
         "gateway.recover_after_data_nodes": str(len(names)),
         "cluster.routing.rebalance.enable": "none",
-        # which copy is asked must not depend on how fast it was
+        # the choice of copies must not depend on their speed
         "cluster.routing.use_adaptive_replica_selection": "false",
     }
 
@@ -158,9 +155,9 @@ def _start(
     data_of: int | None,
     ports: Sequence[int] = (),
 ) -> tuple[Node, ...]:
-    """``parts`` are what each node has in Compose besides what all nodes have.
+    """``parts``: each node's own additions to the common Compose file.
 
-    ``ports`` are those of HTTP where the engine gives none.
+    ``ports``: HTTP ports, if the engine does not choose them.
     """
     _check_cpus(settings)
     places = []
@@ -180,12 +177,12 @@ def _start(
 
 
 def _container(session: str, arm: str) -> str:
-    """What Compose calls the container of a node."""
+    """Compose's name for a node's container."""
     return f"{engine.project(session, arm)}-node-1"
 
 
 def prepare_data_dir(volume: Volume, data_of: int | None = None) -> Path:
-    """``<mount>/elasticsearch``, made if missing; all in it, or a user's part, is the node's then."""
+    """``<mount>/elasticsearch``, created if missing; gives all in it, or one user's part, to the node."""
     path = volume.mount / "elasticsearch"
     try:
         path.mkdir(mode=0o750, exist_ok=True)
@@ -232,7 +229,7 @@ def _up(
 ) -> None:
     arm = volume.spec.name
     port = lasting_port(settings.also_at) if settings.keeps_port or settings.also_at else 0
-    # in the long form, as a colon in the short one would end the path
+    # long form: in the short one, a colon would end the path
     part = {**part, "volumes": [_bind(data_dir, _DATA), *part.get("volumes", ())]}
     if settings.also_at and "network_mode" not in part:
         part = {**part, "ports": [*part.get("ports", ()), f"{settings.also_at}:{port}:{_HTTP}"]}
@@ -241,7 +238,7 @@ def _up(
         settings_file.write_text(environment_file(settings.es_settings))
         variables = compose_variables(settings) | {
             "ES_IMAGE": image,
-            # the engine chooses, so that nobody can take it in between; at each start another one
+            # chosen by the engine, so that nobody can take it in between; another at each start
             "ES_PORT": f"{port}",
             "ES_SETTINGS": str(settings_file),
             "ES_NODE_NAME": arm,
@@ -249,7 +246,7 @@ def _up(
             "EBS_SESSION": session,
             "EBS_RUN": engine.run_label(),
             "EBS_ARM": arm,
-            # set for a project of the user's: as version 1, it would name containers with underscores
+            # if set for a user's project: as version 1, it would put underscores into containers' names
             "COMPOSE_COMPATIBILITY": "false",
             "COMPOSE_ENV_FILES": "",
         }
@@ -269,7 +266,7 @@ def _up(
 
 
 def lasting_port(also_at: str) -> int:
-    """A free port below those that kernel and engine give by themselves: it stays free for a while."""
+    """A free port below the ranges from which kernel and engine choose: it stays free for a while."""
     family = socket.AF_INET6 if ":" in also_at else socket.AF_INET
     for port in random.sample(_LASTING, 100):
         with socket.socket() as probe, socket.socket(family) as other, suppress(OSError):
@@ -280,11 +277,11 @@ def lasting_port(also_at: str) -> int:
 
 
 def _override(part: Mapping[str, object]) -> str:
-    """A second Compose file, laid over the first: in JSON, which is YAML but for its tags."""
+    """A second Compose file, to override the first; JSON, which is YAML without tags."""
     text = json.dumps({"services": {"node": part}})
     if "network_mode" not in part:
         return text
-    # what is published, and where, is decided by whose network it is
+    # published ports depend on whose network it is
     return f'{text[:-3]}, "ports": !reset []}}}}, "networks": !reset {{}}}}'
 
 
@@ -293,7 +290,7 @@ def _mounts(elsewhere: Mapping[str, Path]) -> list[dict[str, str]]:
 
 
 def _bind(source: Path, target: str) -> dict[str, str]:
-    """Compose would take a dollar for a variable's."""
+    """A bind mount; dollars are doubled, as Compose would expand variables."""
     return {"type": "bind", "source": str(source).replace("$", "$$"), "target": target}
 
 
@@ -306,13 +303,13 @@ def _wait(
     ports: Sequence[int] = (),
     count: int = 0,
 ) -> tuple[Node, ...]:
-    """Wait until all nodes, in containers of these names, answer as one cluster; none may end meanwhile.
+    """Wait until all nodes in these containers answer as one cluster; fails if one ends meanwhile.
 
-    It is one of ``count`` nodes, where some are elsewhere. A user's data may have thousands of shards: the
-    time to wait begins anew with each that comes.
+    ``count``: size of the cluster, if some nodes are elsewhere. A user's data may have thousands of shards:
+    the time limit starts anew with each shard that appears.
     """
     count = count or len(names)
-    patience_s = _READY_S * count  # they start beside one another
+    patience_s = _READY_S * count  # they compete while starting
     began_s, shards = time.monotonic(), 0
     until = began_s + patience_s
     while True:
@@ -377,7 +374,7 @@ def _node(arm: str, name: str, container: engine.Container, port: int, data_dir:
 
 
 def death(node: Node) -> str | None:
-    """Why a node is no longer there, in one line; None while it runs."""
+    """Why a node is gone, in one line; None while it runs."""
     container = engine.inspect(node.container)
     return None if container is not None and container.running else _ending(node.container, container)
 
@@ -388,14 +385,14 @@ def _ending(name: str, container: engine.Container | None) -> str:
     if container.out_of_memory:
         return "out of memory; raise memory_limit (car 2gmemory) or lower heap_size"
     if container.exit_code == 137:
-        return "killed from outside (exit code 137)"  # its log says nothing of it
+        return "killed from outside (exit code 137)"  # its log has nothing about it
     return f"exit code {container.exit_code}: {engine.reason(engine.log(name))}"
 
 
 def stop(*nodes: Node) -> None:
     """Shut nodes down so that their data directories can be copied, and remove the containers. Idempotent.
 
-    Raises SetupError when one had to be killed, or had died before: its index may need recovery then.
+    Raises SetupError if one had to be killed, or had died before: its index may need recovery then.
     """
     there = [node for node in nodes if engine.inspect(node.container) is not None]
     if not there:
@@ -408,7 +405,7 @@ def stop(*nodes: Node) -> None:
 
 
 def _shut_down(nodes: Sequence[Node]) -> list[str]:
-    """End nodes all at once: what is left of a cluster would give away the shards of who goes first.
+    """End all nodes at once: else the rest of a cluster would promote or move the first one's shards.
 
     Returns a line for each that did not end cleanly.
     """
@@ -423,9 +420,9 @@ def _shut_down(nodes: Sequence[Node]) -> list[str]:
 
 
 def restart(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """End nodes and start them anew in their own containers; settings must have had ``keeps_port``.
+    """Stop nodes and start them in their own containers; settings must have had ``keeps_port``.
 
-    Nodes of one container are parts of one node. Raises SetupError as ``start`` and ``stop`` do.
+    Nodes with the same container are parts of one node. Raises SetupError like ``start`` and ``stop``.
     """
     by_container = {node.container: node for node in nodes}
     if problems := _shut_down(list(by_container.values())):
@@ -439,10 +436,10 @@ def restart(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def lose(lost: Node, cluster: Sequence[Node]) -> tuple[Node, ...]:
-    """Kill a node, remove its copies of shards, and start it again; the nodes of its cluster once it is back.
+    """Kill a node, delete its copies of shards, and restart it; returns its cluster's nodes once it is back.
 
-    It keeps the state of the cluster, of which it may be the master. Raises SetupError for the first node,
-    whose network all others have.
+    It keeps the cluster state, and may have been master. Raises SetupError for the first node, whose network
+    all others use.
     """
     if lost == cluster[0]:
         raise SetupError(f"node {lost.arm}: the others have its network; lose another one")
@@ -462,12 +459,12 @@ def _remove_container(node: Node) -> None:
         try:
             engine.docker(*words)
         except CommandError:
-            continue  # gone already, or going; remove() and clean look again by label
+            continue  # already gone, or going; remove() and clean look again by label
 
 
 @contextmanager
 def running(volume: Volume, settings: NodeSettings, *, session: str, image: str) -> Iterator[Node]:
-    """A node that is shut down cleanly at the end of the block, and removed at once when the block fails."""
+    """A node that is shut down cleanly after the block, and removed at once if the block fails."""
     node = start(volume, settings, session=session, image=image)
     try:
         yield node

@@ -1,4 +1,4 @@
-"""The page cache: system calls that Python lacks, and how much of a directory is in it."""
+"""The page cache: system calls that Python lacks, and how much of a directory is cached."""
 
 import ctypes
 import errno
@@ -18,13 +18,13 @@ from esrally_ebs.machine.mounts import mount_holding
 PAGE_BYTES = mmap.PAGESIZE
 FileId = tuple[int, int]  # st_dev, st_ino
 
-# Numbers of the generic system call table (the same on every architecture since 5.1) and linux/mman.h.
+# Numbers of the generic system call table (the same on all architectures since 5.1), and of linux/mman.h.
 _PROCESS_MADVISE = 440
 _CACHESTAT = 451
 _MADV_PAGEOUT = 21
-_CHUNK = 1 << 30  # one call may not advise 2 GiB or more
-_MAX_OPEN = 512  # files and folders; of 1,024 descriptors that a process has by default
-_TICK_NS = 2_000_000_000  # times of change are whole seconds on some file systems (ext3, NFS servers)
+_CHUNK = 1 << 30  # a call must advise less than 2 GiB
+_MAX_OPEN = 512  # files and folders; a process has 1,024 descriptors by default
+_TICK_NS = 2_000_000_000  # some file systems (ext3, NFS servers) have change times in whole seconds
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -56,7 +56,7 @@ class _Cachestat(ctypes.Structure):
 
 
 def cached_pages(descriptor: int, size: int) -> int:
-    """Pages of a file of ``size`` bytes in the page cache: cachestat(2), or mincore(2) before Linux 6.5."""
+    """Cached pages of a file of ``size`` bytes: cachestat(2), or mincore(2) before Linux 6.5."""
     counts = _Cachestat()
     window = _CachestatRange(0, size)
     if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(window), ctypes.byref(counts), 0) == 0:
@@ -68,7 +68,7 @@ def cached_pages(descriptor: int, size: int) -> int:
 
 
 def pages_in_core(descriptor: int, size: int) -> int:
-    """The same by mincore(2), which works on every kernel but maps the file first."""
+    """Likewise by mincore(2), which works on every kernel but maps the file first."""
     address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
     if address == ctypes.c_void_p(-1).value:
         raise SetupError(
@@ -88,9 +88,10 @@ def pages_in_core(descriptor: int, size: int) -> int:
 
 
 def page_out(process: int, start: int, length: int) -> None:
-    """Page out a range of the process behind a pidfd, but for what is unmapped or locked.
+    """Page out a range of the process behind a pidfd, except unmapped or locked pages.
 
-    Raises ProcessLookupError when the process is gone, SetupError when right or kernel are missing.
+    Raises ProcessLookupError if the process is gone, SetupError if a right or the kernel's support is
+    missing.
     """
     advised = 0
     while advised < length:
@@ -105,7 +106,7 @@ def page_out(process: int, start: int, length: int) -> None:
 
 
 def _refused(number: int) -> None:
-    """Raise for what concerns the whole process; what is wrong with one range shows in the residency."""
+    """Raise for errors of the whole process; failures of one range show in the residency."""
     if number == errno.ESRCH:
         raise ProcessLookupError(number, os.strerror(number))
     if number == errno.ENOSYS:
@@ -115,7 +116,7 @@ def _refused(number: int) -> None:
 
 
 def sync_filesystem(descriptor: int) -> None:
-    """Write all dirty pages of the file system that holds an open file (syncfs(2)); raises OSError."""
+    """Write all dirty pages of an open file's file system (syncfs(2)). Raises OSError."""
     if _libc.syncfs(descriptor) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -126,7 +127,7 @@ class Residency:
     """How much of a directory's files is in the page cache."""
 
     total_bytes: int
-    resident: Mapping[str, FileId]  # by their paths, those of which a page is
+    resident: Mapping[str, FileId]  # files with a cached page, by path
     resident_bytes: int
 
     @property
@@ -136,32 +137,33 @@ class Residency:
 
 
 def residency(directory: Path) -> Residency:
-    """What the page cache holds of the files under ``directory``.
+    """Page cache contents of the files under ``directory``.
 
-    Raises SetupError when the directory cannot be read.
+    Raises SetupError if the directory cannot be read.
     """
     with Files(directory) as files:
         return files.residency()
 
 
-# By folder: its device and inode and when it changed last, and what is in it: not read again while it is so.
+# By folder: device, inode and change time, and its contents, which are not read again while these are the
+# same.
 _listed: dict[str, tuple[tuple[int, int, int] | None, list[tuple[str, bool]]]] = {}
-_kept: set[int] = set()  # descriptors of all that are counted at once, one directory in each thread
+_kept: set[int] = set()  # open descriptors of all directories being counted, one per thread
 
 
 class Files:
-    """The files under a directory, kept open from one count of their pages to the next, as far as they may.
+    """Files under a directory, kept open between counts of their pages, as far as descriptors allow.
 
-    What is open stays in memory when names and inodes are dropped. To look it all up again takes six reads
-    of the volume, one after the other, and that right before the request that is to find it idle.
+    Open files stay in memory when names and inodes are dropped. Looking all of them up again would take six
+    reads of the volume, one after another, right before the request that must find it idle.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Raises SetupError when there is none."""
-        # An overlay's files have their pages in the layers below, which only mincore(2) sees.
+        """Raises SetupError if there is no such directory."""
+        # An overlay's pages belong to the layers below, which only mincore(2) sees.
         self._pages = pages_in_core if _is_on_overlay(directory) else cached_pages
         self._directory = directory
-        # by descriptor, or by path where it is not kept open, when each changed last (ns)
+        # change time (ns) by descriptor, or by path if not kept open
         self._folders: dict[int | str, int] = {}
         self._files: dict[str, int] = {}
         self._closed_files: list[str] = []
@@ -177,9 +179,9 @@ class Files:
         self._folders, self._files, self._closed_files = {}, {}, []
 
     def residency(self) -> Residency:
-        """What the page cache holds now: by cachestat(2) where the kernel has it.
+        """Current page cache contents, by cachestat(2) if the kernel has it.
 
-        Raises SetupError when the directory cannot be read.
+        Raises SetupError if the directory cannot be read.
         """
         if not self._folders or any(_changed_ns(one) != at for one, at in self._folders.items()):
             self.__exit__()
@@ -193,18 +195,18 @@ class Files:
             total_bytes += facts.st_size
             if count := self._pages(descriptor, facts.st_size):
                 resident[path] = (facts.st_dev, facts.st_ino)
-                # The last page counts only as far as the file goes.
+                # The last page counts up to the file's end.
                 resident_bytes += min(count * PAGE_BYTES, facts.st_size)
         return Residency(total_bytes=total_bytes, resident=resident, resident_bytes=resident_bytes)
 
     def _open_below(self, folder: str) -> None:
-        """Paths are text: a ``Path`` takes as long as a file's facts."""
-        descriptor = _open(folder, os.O_PATH | os.O_DIRECTORY)  # opened to be read, XFS would read it ahead
+        """Open a folder's files, recursively. Paths are text: making a ``Path`` takes as long as fstat."""
+        descriptor = _open(folder, os.O_PATH | os.O_DIRECTORY)  # to be read, XFS would read it ahead
         if descriptor is None:
             return
         facts = os.fstat(descriptor)
         was = facts.st_dev, facts.st_ino, facts.st_ctime_ns
-        is_past = facts.st_ctime_ns < time.time_ns() - _TICK_NS  # else what comes next may have the same time
+        is_past = facts.st_ctime_ns < time.time_ns() - _TICK_NS  # else a later change may have the same time
         changed_ns = facts.st_ctime_ns if is_past else -1
         if len(_kept) < _MAX_OPEN:
             _kept.add(descriptor)
@@ -242,7 +244,7 @@ class Files:
 
 
 def _changed_ns(folder: int | str) -> int:
-    """When a folder changed last (ns); 0 for one that is gone."""
+    """A folder's last change (ns); 0 if it is gone."""
     try:
         return os.stat(folder).st_ctime_ns  # noqa: PTH116 - or a descriptor
     except OSError:
@@ -250,7 +252,7 @@ def _changed_ns(folder: int | str) -> int:
 
 
 def _names_in(folder: str) -> list[tuple[str, bool]]:
-    """The names in a folder, each with whether it is a folder itself; none where it cannot be opened."""
+    """Names in a folder, and whether each is a folder; empty if it cannot be opened."""
     with opened(folder) as descriptor:
         if descriptor is None:
             return []
@@ -261,14 +263,14 @@ def _names_in(folder: str) -> list[tuple[str, bool]]:
 def _is_on_overlay(directory: Path) -> bool:
     if not directory.is_dir():
         raise SetupError(f"{directory}: not a directory; give the index's directory on the arm's mount")
-    if os.major(directory.stat().st_dev):  # a block device's; what mounts there are takes a while to read
+    if os.major(directory.stat().st_dev):  # a block device, not overlay; parsing the mounts takes a while
         return False
     return mount_holding(directory).filesystem == "overlay"
 
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[int | None]:
-    """A read-only descriptor of ``path``, or None for what is no longer there or cannot hold pages."""
+    """A read-only descriptor of ``path``; None if it is gone or cannot have pages."""
     descriptor = _open(path)
     try:
         yield descriptor
@@ -280,7 +282,7 @@ def opened(path: str | Path) -> Iterator[int | None]:
 def _open(path: str | Path, flags: int = os.O_NONBLOCK) -> int | None:
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags)
-    except (FileNotFoundError, NotADirectoryError):  # a merge removed it meanwhile
+    except (FileNotFoundError, NotADirectoryError):  # removed by a merge meanwhile
         return None
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO):  # a symbolic link, a socket

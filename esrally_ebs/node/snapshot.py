@@ -1,9 +1,9 @@
-"""A snapshot in a repository of files or in S3: a source of a dataset. The repository is never written to.
+"""A source of a dataset: a snapshot in a repository of files or in S3, which is never written to.
 
-What a repository holds stands in its ``index-N`` of the highest N, which is JSON. So most of what cannot be
-taken is known before a node starts. The node that restores sees the repository mounted for reading alone, and
-registers it as read-only. In S3 a repository has the same files as objects: those of the indices that are
-taken are fetched first, so the node needs neither plugin nor network.
+A repository's contents are listed in its ``index-N`` with the highest N, as JSON. So most obstacles are known
+before a node starts. The node that restores mounts the repository read-only, and registers it as read-only.
+In S3 the same files are objects: those of the wanted indices are fetched first, so the node needs neither
+plugin nor network.
 """
 
 import json
@@ -27,17 +27,17 @@ from esrally_ebs.node.data_directory import NEEDS_RIGHT, release_of, require_ver
 from esrally_ebs.node.life import REPOSITORY
 from esrally_ebs.store.files import open_file
 
-_NAME: Final = "ours"  # of the repository, on our node
+_NAME: Final = "ours"  # of the repository on our node
 _SUCCESS: Final = 1  # of Elasticsearch's SnapshotState
 _STATES: Final = {0: "was never finished", 2: "failed", 3: "is partial: shards are missing in it"}
-_OLDEST: Final = (5, 0)  # that lays repositories out so; what counts from 1 again is OpenSearch
+_OLDEST: Final = (5, 0)  # first version with this layout; OpenSearch counts from 1 again
 _OLDEST_FOR_8: Final = (7, 0)
-_FIRST_OF_INDEX_VERSIONS: Final[tuple[int, ...]] = (8, 11)  # its indices have their own, from 8500003
+_FIRST_OF_INDEX_VERSIONS: Final[tuple[int, ...]] = (8, 11)  # indices then have versions of their own
 _FETCHERS: Final = 8
 _TIMEOUT_S: Final = 3600.0
-_MAX_LIST_BYTES: Final = 1 << 30  # of what a repository holds
-_LIST: Final = re.compile(r"index-(\d{1,19})", re.ASCII)  # of what a repository holds
-_FOLDER: Final = re.compile(r"(?!\.\.?$)[\w.-]{1,255}", re.ASCII)  # of an index
+_MAX_LIST_BYTES: Final = 1 << 30  # of a repository's list of contents
+_LIST: Final = re.compile(r"index-(\d{1,19})", re.ASCII)  # name of a repository's list of contents
+_FOLDER: Final = re.compile(r"(?!\.\.?$)[\w.-]{1,255}", re.ASCII)  # name of an index's folder
 
 
 class ObjectStore(Protocol):
@@ -54,14 +54,14 @@ class ObjectStore(Protocol):
 class Snapshot:
     """A source that restores a snapshot; see ``dataset.Source``."""
 
-    path: Path  # of the repository, and below it the snapshot's name
-    objects: ObjectStore | None = None  # of a repository in S3
-    indices: Sequence[str] = ()  # indices or data streams to take; none named: all that there are
-    searched: Sequence[str] = ()  # what the track searches, by name
+    path: Path  # the repository's path, then the snapshot's name
+    objects: ObjectStore | None = None  # if the repository is in S3
+    indices: Sequence[str] = ()  # indices or data streams to take; none: all
+    searched: Sequence[str] = ()  # names that the track searches
 
     def __post_init__(self) -> None:
-        self.repository = self.path.parent  # of S3, where it has been fetched to
-        self._in = str(self.path.parent).replace("s3:/", "s3://", 1)  # a path has one slash there
+        self.repository = self.path.parent  # for S3: where it is fetched to
+        self._in = str(self.path.parent).replace("s3:/", "s3://", 1)  # a path has only one of the slashes
         self._name = f"{self._in}/{self.path.name}"
 
     @property
@@ -69,7 +69,7 @@ class Snapshot:
         return f"snapshot {self._name}"
 
     def require(self, image: str) -> None:
-        """Raise PlanError for what is no whole snapshot, SetupError for what no such node can take."""
+        """Raise PlanError for an incomplete or missing snapshot, SetupError if such a node cannot take it."""
         state = self._facts.get("state")
         if state != _SUCCESS:
             why = next((why for number, why in _STATES.items() if number == state), "is not whole")
@@ -81,7 +81,7 @@ class Snapshot:
             _require_readable(self.repository, self._parts)
 
     def _require_able(self, version: tuple[int, ...], image: str) -> None:
-        """Raise PlanError for a snapshot that only another program, or a version between, restores."""
+        """Raise PlanError for a snapshot that only another program, or a version in between, can restore."""
         by = ".".join(map(str, version))
         if version and version < _OLDEST:
             raise PlanError(
@@ -95,7 +95,7 @@ class Snapshot:
             )
 
     def shape(self) -> Mapping[str, Any]:
-        """The snapshot's own identity, which no other ever has."""
+        """The snapshot's own unique identity."""
         return {
             "snapshot": self._facts["uuid"],
             "indices": sorted(self.indices),
@@ -103,18 +103,18 @@ class Snapshot:
         }
 
     def room_bytes(self) -> float:
-        """As much as the repository has of the indices to take, of this snapshot and of others."""
+        """Bytes that the repository has of the wanted indices, over all snapshots."""
         if self.objects is not None:
-            return 2.0 * sum(self._wanted.values())  # fetched, and restored
+            return 2.0 * sum(self._wanted.values())  # fetched, then restored
         folders = (self.repository / "indices" / each for each in self._ids())
         files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
         return float(sum(path.stat().st_size for path in files))
 
     def _ids(self) -> list[str]:
-        """The folders of the indices to take."""
+        """Folders of the wanted indices."""
         uuid = self._facts["uuid"]
         names = map(re.escape, self.indices)
-        # of a data stream, whose indices get another name before theirs when they are shrunk
+        # backing indices of a data stream; shrunk ones have a prefix
         named = [pattern for name in names for pattern in (name, rf"(.*-)?\.ds-{name}-.*")]
         wanted = re.compile("|".join(named) or ".*")
         indices = self._contents["indices"].items()
@@ -122,13 +122,13 @@ class Snapshot:
 
     @cached_property
     def _parts(self) -> tuple[str, ...]:
-        """How the names begin, below the repository, of all that a restore reads."""
+        """Prefixes of all names, below the repository, that a restore reads."""
         uuid = self._facts["uuid"]
         return ("index", f"snap-{uuid}.", f"meta-{uuid}.", *(f"indices/{each}/" for each in self._ids()))
 
     @cached_property
     def _wanted(self) -> Mapping[str, int]:
-        """The objects that a restore reads, with their bytes."""
+        """Objects that a restore reads, with their sizes."""
         assert self.objects is not None
         sizes = dict[str, int]()
         for below in self._parts:
@@ -136,7 +136,7 @@ class Snapshot:
         return {name: size for name, size in sizes.items() if not name.endswith("/")}  # a console's folders
 
     def lay_out(self, data: Path) -> None:
-        """Fetch what is in S3 to beside the data."""
+        """Fetch a repository in S3 to a place beside the data."""
         if self.objects is None:
             return
         self.repository = data.parent / "repository"
@@ -152,7 +152,7 @@ class Snapshot:
                 folder.chmod(0o755)
 
     def build(self, node: Node) -> None:
-        """Restore it. Raises PlanError for a name that is not in it, SetupError when the node refuses."""
+        """Restore it. Raises PlanError for a name that is not in it, SetupError if the node refuses."""
         client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S)
         settings = {"location": REPOSITORY, "readonly": True}
         try:
@@ -164,12 +164,12 @@ class Snapshot:
                 snapshot=self.path.name,
                 indices=names,
                 include_global_state=False,
-                # of nodes that we have not, and of policies that would act while others are being restored
+                # settings for nodes that we lack, and policies that would act during the restore
                 ignore_index_settings=["index.routing.allocation.*", "index.lifecycle.name"],
                 wait_for_completion=True,
             )
             failed = answer["snapshot"]["shards"]["failed"]
-            client.snapshot.delete_repository(name=_NAME)  # no other node has the directory
+            client.snapshot.delete_repository(name=_NAME)  # other nodes do not have the directory
         except elasticsearch.ConnectionTimeout as error:
             raise SetupError(
                 f"dataset.snapshot: {self._name} was not restored within {_TIMEOUT_S / 60:.0f} minutes; name "
@@ -192,7 +192,7 @@ class Snapshot:
         take_only(node, self.indices, self.searched, self.path)
 
     def _names(self, facts: Mapping[str, Any]) -> list[str]:
-        """What to restore: what was named, or all but the system's own. PlanError for a name not in it."""
+        """Names to restore: the named ones, or all but the system's. Raises PlanError for one not in it."""
         there = [*facts["indices"], *facts.get("data_streams", ())]
         unknown = [name for name in self.indices if name not in there]
         if unknown or not there:
@@ -203,7 +203,7 @@ class Snapshot:
 
     @cached_property
     def _contents(self) -> Mapping[str, Any]:
-        """The repository's own list of what it holds. Raises PlanError for a directory that is none."""
+        """The repository's list of contents. Raises PlanError if the directory is no repository."""
         try:
             contents = json.loads(self._bytes_of(self._newest()))
             for each in contents["snapshots"]:
@@ -222,7 +222,7 @@ class Snapshot:
         return dict(contents)
 
     def _newest(self) -> str:
-        """The list to read, chosen as Elasticsearch does: ``index.latest`` is not always written."""
+        """The list to read, chosen as Elasticsearch does: ``index.latest`` is not always there."""
         if self.objects is None:
             names = [path.name for path in self.path.parent.iterdir()]
         else:
@@ -238,7 +238,7 @@ class Snapshot:
 
     @cached_property
     def _facts(self) -> Mapping[str, Any]:
-        """What the repository says of the snapshot; PlanError when it has none of that name."""
+        """The repository's facts about the snapshot. Raises PlanError if it has none of that name."""
         snapshots = {each["name"]: each for each in self._contents["snapshots"]}
         if self.path.name not in snapshots:
             raise PlanError(
@@ -249,10 +249,10 @@ class Snapshot:
 
 
 def _version_of(facts: Mapping[str, Any]) -> tuple[int, ...]:
-    """Of the node that took a snapshot, as far as the repository tells; empty where it does not.
+    """Version of the node that took a snapshot, as far as recorded; else empty.
 
-    8.10 wrote a number as ``version``; what came later writes "8.11.0", and the number as ``index_version``.
-    From 8.11 on that is one of indices, which tells the major version alone.
+    8.10 wrote a number as ``version``; later releases write "8.11.0", and the number as ``index_version``.
+    From 8.11 on that number is a version of indices, and only tells the major version.
     """
     version = facts.get("index_version", facts.get("version", ""))
     if not isinstance(version, int):
@@ -263,7 +263,7 @@ def _version_of(facts: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _require_readable(repository: Path, parts: tuple[str, ...]) -> None:
-    """Raise PlanError for a link, SetupError for what the node's user, who is not root, may not read."""
+    """Raise PlanError for a link, SetupError for files that the node's user, who is not root, cannot read."""
     if repository.is_symlink():
         raise PlanError(f"dataset.snapshot: {repository} is a link; give the directory that it leads to")
     for path, needed in _all_of(repository, parts):
@@ -288,7 +288,7 @@ def _unreadable(error: OSError) -> SetupError:
 
 
 def _all_of(repository: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, int]]:
-    """What of a repository begins with one of ``parts``, with the rights that it takes to read it."""
+    """Files of a repository whose names begin with one of ``parts``, with the access that reading needs."""
 
     def refuse(error: OSError) -> None:
         raise _unreadable(error) from error
@@ -299,7 +299,7 @@ def _all_of(repository: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, in
 
     for below, folders, names in os.walk(repository, onerror=refuse):
         folder = Path(below)
-        folders[:] = [name for name in folders if is_part(folder / name)]  # not into lost+found
+        folders[:] = [name for name in folders if is_part(folder / name)]  # skips lost+found
         yield folder, 0o5
-        # of folders, links are looked at nowhere else
+        # folders, too: links to folders are not entered, so they are checked only here
         yield from ((folder / name, 0o4) for name in (*folders, *names) if is_part(folder / name))
