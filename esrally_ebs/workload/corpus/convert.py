@@ -1,9 +1,9 @@
-"""GHCN-Daily files as NOAA publishes them -> a corpus file in random order, as Rally's ``noaa`` corpus is.
+"""Converts NOAA's GHCN-Daily files to a corpus file in random order, like Rally's ``noaa`` corpus.
 
-Sorting is left to sort(1), which needs no memory: first the rows by station and day, then the documents by a
-hash of what they say, so that the same files give the same bytes. Documents are as in Rally's ``noaa`` track,
-with its makers' rules: tenths become numbers, everything else stays text, a country is the first word of its
-name, rows that failed a quality check stay; elements that the index does not know are left out. Source of the
+sort(1) does the sorting, as it needs no memory: first rows by station and day, then documents by a hash of
+their text, so that the same files give the same bytes. Documents are as in Rally's ``noaa`` track, by its
+makers' rules: tenths become numbers, everything else stays text, a country is the first word of its name,
+rows that failed a quality check stay. Elements that the index does not know are left out. Source of the
 formats: NOAA, readme-by_year.txt and readme.txt of GHCN-Daily.
 """
 
@@ -25,7 +25,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.processes import run
 from esrally_ebs.workload.corpus.files import Corpus, adopt, disk_errors
 
-# in tenths of their unit at NOAA, numbers in the index
+# tenths of their unit in NOAA's files, numbers in the index
 _DECIMAL = "AWND EVAP MDPR MDTN MDTX MNPN MXPN PRCP TAVG THIC TMAX TMIN TOBS WESD WESF WSF2 WSF5 WSFG WSFI"
 _AS_IT_IS = (
     "AWDR DAPR DASF DATN DATX DWPR MDSF PGTM PSUN SN31 SN32 SN33 SN35 SN36 SN51 SN52 SN53 SN55 SN56 SN57"
@@ -34,17 +34,17 @@ _AS_IT_IS = (
 )
 NUMBERS: Final = frozenset(_DECIMAL.split())
 KEYWORDS: Final = frozenset(_AS_IT_IS.split())
-# strptime would cost three times as much as all the rest
+# strptime would take three times as long as all the rest
 _DAY: Final = re.compile(r"[0-9]{4}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 _RANGES: Final = (("TMIN", "TMAX", "TRANGE"), ("MDTN", "MDTX", "MDTRANGE"))
 
-Station = Mapping[str, Any]  # what a document says of its station
+Station = Mapping[str, Any]  # a station's part of a document
 _SORT_TIMEOUT_S: Final = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class GhcnRow:
-    """One value of one element on one day."""
+    """The value of one element on one day."""
 
     station: str
     day: str  # YYYYMMDD
@@ -53,7 +53,7 @@ class GhcnRow:
 
 
 def parse_row(line: str) -> GhcnRow:
-    """``ID,YYYYMMDD,ELEMENT,VALUE,...``; PlanError quotes a line that is none."""
+    """Parse ``ID,YYYYMMDD,ELEMENT,VALUE,...``. Raises PlanError, quoting the line, for others."""
     fields = line.rstrip("\n").split(",")
     try:
         station, day, element, value = fields[:4]
@@ -70,7 +70,7 @@ def parse_row(line: str) -> GhcnRow:
 def parse_stations(
     lines: Iterable[str], *, countries: Mapping[str, str], states: Mapping[str, str]
 ) -> dict[str, Station]:
-    """``ghcnd-stations.txt`` by station id; PlanError names a line that does not fit its columns."""
+    """Stations of ``ghcnd-stations.txt`` by id. Raises PlanError for a line that does not fit the columns."""
     return {
         line[:11]: _station(line.rstrip("\n"), number, countries, states)
         for number, line in enumerate(lines, start=1)
@@ -79,7 +79,7 @@ def parse_stations(
 
 
 def parse_names(lines: Iterable[str]) -> dict[str, str]:
-    """``ghcnd-countries.txt`` and ``ghcnd-states.txt``: the first word of each name by its code."""
+    """First word of each name by code, from ``ghcnd-countries.txt`` or ``ghcnd-states.txt``."""
     return {line[:2]: line[3:].split()[0] for line in lines if line[3:].strip()}
 
 
@@ -101,11 +101,11 @@ def _station(
         "state": states.get(state, ""),
         "name": line[41:71].strip(),
         "gsn_flag": line[72:75].strip(),
-        "hcn_crn_flag": line[76:78].strip(),  # two of its three letters, as the real corpus has it
+        "hcn_crn_flag": line[76:78].strip(),  # two of its three letters, like the real corpus
         "wmo_id": line[80:85].strip(),
     }
     return {
-        "elevation": elevation,  # -999.9 where it is unknown, as in the real corpus
+        "elevation": elevation,  # -999.9 if unknown, like the real corpus
         **{key: text for key, text in named.items() if text},
         "location": place,
         "country_code": code,
@@ -116,7 +116,7 @@ def _station(
 def documents(rows: Iterable[GhcnRow], stations: Mapping[str, Station]) -> Iterator[str]:
     """One JSON document, without line end, per station and day; rows must be sorted by station, then day.
 
-    Days of stations that are not in ``stations``, and days with no element that the index knows, give none.
+    Leaves out stations that are not in ``stations``, and days without an element that the index knows.
     """
     for (station, day), own in itertools.groupby(rows, key=lambda row: (row.station, row.day)):
         known = stations.get(station)
@@ -150,9 +150,9 @@ def convert(
 ) -> Corpus:
     """Write ``documents-<count>.json`` with its offset table and stamp into ``directory``.
 
-    ``by_year`` are ``<year>.csv`` or ``<year>.csv.gz``, the others NOAA's ``ghcnd-*.txt``. Takes up to three
+    ``by_year`` are ``<year>.csv`` or ``<year>.csv.gz``, the others NOAA's ``ghcnd-*.txt``. Needs up to three
     times the size of the rows on the disk of ``directory``. Raises PlanError for a file that is missing or
-    not in NOAA's format, or when no row gives a document; SetupError when the disk is full.
+    not in NOAA's format, or if no row gives a document; SetupError if the disk is full.
     """
     known = parse_stations(
         _lines(stations), countries=parse_names(_lines(countries)), states=parse_names(_lines(states))
@@ -169,7 +169,7 @@ def convert(
 
 
 def _documents(by_year: Sequence[Path], known: Mapping[str, Station], scratch: Path) -> Path:
-    """All documents in random order, in a file in ``scratch``."""
+    """Write all documents in random order to a file in ``scratch``; returns its path."""
     rows = _sorted([_plain(path, scratch) for path in by_year], scratch / "rows", "-t,", "-k1,2")
     keyed = scratch / "keyed"
     with rows.open(encoding="utf-8", errors="replace") as source, keyed.open("w") as target:
@@ -199,12 +199,12 @@ def _sorted(sources: Sequence[Path], target: Path, *keys: str) -> Path:
 
 
 def _plain(path: Path, scratch: Path) -> Path:
-    """The file itself, or what is in it, for sort(1) reads no gzip."""
+    """The file itself, or an unpacked copy: sort(1) cannot read gzip."""
     if path.suffix != ".gz":
         with _open(path):
             return path
     _open(path).close()
-    plain = scratch / f"{len(list(scratch.iterdir()))}-{path.stem}"  # two may have one name
+    plain = scratch / f"{len(list(scratch.iterdir()))}-{path.stem}"  # file names may repeat
     try:
         with gzip.open(path) as source, plain.open("wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)

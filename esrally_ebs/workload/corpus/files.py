@@ -1,7 +1,7 @@
-"""The synthetic corpus on disk: written by several processes, complete or not there at all.
+"""The synthetic corpus on disk: written by several processes; complete or absent.
 
-Takes a path, a number of documents and a seed; gives the file, Rally's table of line offsets beside it
-(``<file>.offset``) and a stamp (``<file>.stamp``) that says what the file holds.
+From a path, a number of documents and a seed to the file, Rally's table of line offsets beside it
+(``<file>.offset``) and a stamp (``<file>.stamp``) that describes the file's contents.
 """
 
 import errno
@@ -23,7 +23,7 @@ from esrally_ebs.workload.corpus.vectors import VectorRenderer
 from esrally_ebs.workload.corpus.weather import WeatherRenderer
 from esrally_ebs.workload.corpus.workers import CHUNK, Ends, Renderer, write_chunks
 
-FORMAT: Final = 1  # raised whenever the bytes for a seed change
+FORMAT: Final = 1  # to be raised whenever a seed's bytes change
 SYNTHETIC: Final = "synthetic"
 CONVERTED: Final = "ghcn-daily"
 RENDERERS: Final[Mapping[str, Callable[[int], Renderer]]] = {
@@ -57,11 +57,11 @@ def generate(
     workers: int | None = None,
     progress: Progress = lambda documents: None,
 ) -> Corpus:
-    """Write ``documents`` documents, the same bytes for the same seed whatever the number of ``workers``.
+    """Write ``documents`` documents; the same seed gives the same bytes for any number of ``workers``.
 
-    ``workers`` defaults to the CPUs of this process; ``progress`` is told the documents written so far.
-    Raises PlanError for an impossible number, SetupError when the disk is full or another process writes
-    the same file; then, as after an interrupt, nothing partial remains.
+    ``workers`` defaults to this process's CPUs; ``progress`` gets the number of documents written so far.
+    Raises PlanError for an impossible number, SetupError if the disk is full or another process writes the
+    same file. Then, and after an interrupt, nothing partial remains.
     """
     renderer = RENDERERS[kind](seed)
     if not 1 <= documents <= renderer.capacity:
@@ -79,9 +79,9 @@ def generate(
 
 
 def ensure(directory: Path, *, documents: int, seed: int = 42, kind: str = "weather") -> Corpus:
-    """``documents-<documents>.json`` in ``directory``: the complete one that is there, or a new one.
+    """``documents-<documents>.json`` in ``directory``: an existing complete one, or a new one.
 
-    One that ``convert`` has put there is taken whatever the seed. Raises what ``generate`` raises.
+    One made by ``convert`` is used whatever the seed. Raises as ``generate``.
     """
     path = directory / f"documents-{documents}.json"
     wanted = {"documents": documents, "seed": seed, "format": FORMAT}
@@ -107,7 +107,7 @@ def adopt(written: Path, directory: Path) -> Corpus:
 
 
 def _put(written: Path, corpus: Corpus, ends: Ends) -> None:
-    """Move a written file to its place, with offset table and stamp, which tells that it is complete."""
+    """Move a written file to its place, with offset table and stamp; the stamp marks it complete."""
     offsets, stamp = _offset_path(corpus.path), _stamp_path(corpus.path)
     for stale in (stamp, offsets):
         stale.unlink(missing_ok=True)
@@ -120,7 +120,7 @@ def _put(written: Path, corpus: Corpus, ends: Ends) -> None:
 
 
 def _stamped(path: Path) -> Corpus | None:
-    """What the stamp says, if the file is still what it says."""
+    """The corpus that the stamp describes; None if the file has changed since."""
     try:
         stamp = json.loads(_stamp_path(path).read_text())
         corpus = Corpus(**{**stamp, "path": path})
@@ -146,10 +146,10 @@ def _check_space(path: Path, documents: int, bytes_each: int) -> None:
 
 @contextmanager
 def _partial(path: Path) -> Iterator[tuple[Path, int]]:
-    """An empty file beside ``path`` that only we write; gone afterwards unless it was renamed."""
+    """An empty file beside ``path`` that nobody else writes; removed afterwards unless renamed."""
     partial = path.with_name(f".{path.name}.partial")
     with disk_errors(path):
-        # in a directory of somebody else's it may be a link to a file of ours, or a file that stays theirs
+        # in somebody else's directory it may be a link to a file of ours, or a file that stays theirs
         file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         if os.fstat(file).st_uid != os.geteuid():
@@ -158,12 +158,12 @@ def _partial(path: Path) -> Iterator[tuple[Path, int]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SetupError(f"{path}: another process is writing it; wait for it to end") from error
-        # what a killed process left is written over; its lock ended with it
+        # overwrite what a killed process left; its lock is gone
         os.ftruncate(file, 0)
         try:
             yield partial, file
         finally:
-            # after the rename the name is gone, or of another process that writes the file anew
+            # renamed; or now the file of another process that writes it anew
             with suppress(FileNotFoundError):
                 if os.path.samestat(partial.lstat(), os.fstat(file)):
                     partial.unlink()
@@ -173,7 +173,7 @@ def _partial(path: Path) -> Iterator[tuple[Path, int]]:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError inside into a SetupError that names ``path`` and says what to do."""
+    """Turn an OSError in the block into a SetupError that names ``path`` and the next step."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Chance without a stream: integer hashes, a keyed permutation and inverse-CDF tables.
+"""Reproducible randomness without a stream: integer hashes, a keyed permutation and inverse-CDF tables.
 
-Takes a seed and numbers, gives numbers; the same on every machine, numpy version and number of workers,
-which neither numpy's generators nor its floating-point functions promise.
+From a seed and numbers to numbers; the same on every machine, numpy version and number of workers, which
+neither numpy's generators nor its floating-point functions guarantee.
 """
 
 import math
@@ -16,7 +16,7 @@ Hashes = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
 
 DRAW_BITS: Final = 14
-DRAWS: Final = 1 << DRAW_BITS  # how many different values one draw can have
+DRAWS: Final = 1 << DRAW_BITS  # number of values that a draw can have
 _DRAWS_PER_HASH: Final = 64 // DRAW_BITS
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 _ROUNDS: Final = 4  # of the Feistel network; three already give a pseudo-random permutation
@@ -24,20 +24,20 @@ _MASK: Final = (1 << 64) - 1
 
 
 def mix(values: Hashes) -> Hashes:
-    """Scramble 64-bit numbers; the finaliser of splitmix64."""
+    """Scramble 64-bit numbers with splitmix64's finaliser."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def keyed(seed: int, numbers: Integers) -> Hashes:
-    """One hash per number, different for each seed."""
+    """One hash per number; different for each seed."""
     start = np.array([(seed * _GOLDEN + 1) & _MASK], dtype=np.uint64)
     return mix(numbers.astype(np.uint64) * np.uint64(_GOLDEN) + mix(start))
 
 
 class HashDraws:
-    """As many independent draws of ``0 .. DRAWS-1`` per hash as are asked for."""
+    """Any number of independent draws of ``0 .. DRAWS-1`` for each hash."""
 
     def __init__(self, hashes: Hashes) -> None:
         self._hashes = hashes
@@ -56,9 +56,10 @@ class HashDraws:
 
 
 class Permutation:
-    """A keyed permutation of ``0 .. size-1`` that any part can be read from without the rest.
+    """A keyed permutation of ``0 .. size-1``, any part of which can be computed alone.
 
-    A Feistel network over a rectangle just larger than ``size``; what falls outside walks on until inside.
+    A Feistel network over a rectangle slightly larger than ``size``; results outside are permuted again until
+    they are inside.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -73,7 +74,7 @@ class Permutation:
         return (hashes % np.uint64(outputs)).astype(np.int64)
 
     def __call__(self, positions: Integers) -> Integers:
-        """What stands at each of the positions."""
+        """The values at these positions."""
         places = self._once(positions)
         outside = np.flatnonzero(places >= self._size)
         while outside.size:
@@ -92,12 +93,12 @@ class Permutation:
 
 
 def normal_table() -> Integers:
-    """The standard normal's inverse CDF at every draw, in thousandths."""
+    """Inverse CDF of the standard normal distribution for every draw, in thousandths."""
     return np.array([round(1000 * score) for score in _normal_scores()], dtype=np.int64)
 
 
 def gamma_table(shape: float) -> Integers:
-    """The inverse CDF, in thousandths, of a gamma distribution of mean 1 (Wilson and Hilferty's formula)."""
+    """Inverse CDF, in thousandths, of a gamma distribution of mean 1 (Wilson and Hilferty's formula)."""
     centre, spread = 1 - 1 / (9 * shape), 1 / (3 * math.sqrt(shape))
     values = (max(0.0, centre + spread * score) ** 3 for score in _normal_scores())
     return np.array([round(1000 * value) for value in values], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Lines of a made-up log: a time, a few keywords, and a message of words as frequent as in a language."""
+"""Lines of an invented log: a time, some keywords, and a message of words as frequent as in a language."""
 
 import base64
 import json
@@ -11,8 +11,8 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import MAX_DOCUMENTS
 
 _WORDS: Final = 20_000
-_MESSAGE: Final = 14  # words
-_SPAN_MS: Final = 160  # between two lines at most: a million are a day
+_MESSAGE: Final = 14  # words per message
+_SPAN_MS: Final = 160  # most between two lines: a million lines are a day
 _DAY_MS: Final = 86_400_000
 _FIRST_MS: Final = 1_704_067_200_000  # 1 January 2024
 _SYLLABLES: Final = re.findall("..", "bacedifoguhajekilomunaperisotuvawexiyozu")
@@ -20,7 +20,7 @@ _LEVELS: Final = ("info", "info", "info", "info", "info", "info", "warn", "warn"
 
 
 def word(rank: int) -> str:
-    """The word of that rank; 0 is the most frequent, each half as frequent as that of half its rank."""
+    """The word of this rank; 0 is the most frequent, and the frequency falls as 1 / rank."""
     text = ""
     while rank or not text:
         rank, syllable = divmod(rank, len(_SYLLABLES))
@@ -29,9 +29,9 @@ def word(rank: int) -> str:
 
 
 class LogRenderer:
-    """Writes lines in the order of their time; the seed is the day that they begin on.
+    """Writes lines in order of time; the seed is the day on which they begin.
 
-    With a ``body`` each line has so many random bytes besides, as base64.
+    With a ``body``, each line also has that many random bytes, as base64.
     """
 
     capacity = MAX_DOCUMENTS

@@ -1,4 +1,4 @@
-"""Points in a few hundred clusters, as embeddings of texts lie, and points to search the neighbours of."""
+"""Points in a few hundred clusters, like embeddings of texts, and points to search neighbours of."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -12,12 +12,12 @@ DIMENSIONS: Final = 128
 PARAM_SOURCE: Final = "ebs-nearest"
 _CLUSTERS: Final = 300
 _CATEGORIES: Final = 50
-_SPREAD: Final = 0.35  # of a cluster, against the distance between two of them
-_SEARCHED: Final = 1_000_000_007  # in place of a chunk's number: a point that is searched is no document
+_SPREAD: Final = 0.35  # of a cluster, relative to the distance between two
+_SEARCHED: Final = 1_000_000_007  # instead of a chunk's number: searched points are no documents
 
 
 class VectorRenderer:
-    """Writes points with a category (of which some are rare) and a number."""
+    """Writes points with a category (some of them rare) and a number."""
 
     bytes_per_document = 1050
     capacity = MAX_DOCUMENTS
@@ -45,7 +45,7 @@ class VectorRenderer:
         ).encode("ascii")
 
     def searched(self, number: int) -> list[float]:
-        """A point to search the neighbours of; the same one for the same number."""
+        """A point to search neighbours of; always the same for the same number."""
         (point,) = self._points(np.random.default_rng([self._seed, _SEARCHED, number]), 1)
         return [float(part) for part in point.split(",")]
 
@@ -56,10 +56,10 @@ class VectorRenderer:
 
 
 class Nearest:
-    """Parameters of Rally's ``search`` for the neighbours of one point after another.
+    """Parameters for Rally's ``search``: the neighbours of one point after another.
 
-    Of the operation: ``index``, ``k``, ``num_candidates``, a ``filter`` if there is to be one, and the number
-    of the ``first`` point.
+    From the operation: ``index``, ``k``, ``num_candidates``, an optional ``filter``, and the number of the
+    ``first`` point.
     """
 
     infinite = True
@@ -70,7 +70,7 @@ class Nearest:
         self._next, self._step = params.get("first", 0), 1
 
     def partition(self, index: int, total: int) -> "Nearest":
-        """Every client searches points of its own."""
+        """Each client searches its own points."""
         part = Nearest(None, self._params)
         part._next, part._step = self._next + index, total
         return part

@@ -1,8 +1,8 @@
 """Documents of the synthetic corpus: from slots (a station on a day) to lines of JSON.
 
-Takes the stations and a seed, gives the bytes of any run of documents; workers need not know each other.
-Everything is a look-up of ready-made text by an integer draw; nothing is a dict or a float. The stations are
-made by rule from the small tables beside this module, the same for every seed, as the real ones are.
+From the stations and a seed to the bytes of any run of documents; workers are independent. Everything is a
+look-up of ready-made text by an integer draw, without dicts or floats. Stations are made by rule from the
+small tables beside this module, the same for every seed, as the real ones are.
 """
 
 import datetime
@@ -30,13 +30,13 @@ from esrally_ebs.workload.corpus.hashing import (
 
 _SEED: Final = 2016
 _LAPSE_DK_PER_KM: Final = 53
-_MISSING_ELEVATION: Final = "-999.9"  # NOAA's mark
+_MISSING_ELEVATION: Final = "-999.9"  # NOAA's value for "missing"
 Texts = npt.NDArray[np.object_]
 FIRST_DAY: Final = datetime.date(2014, 1, 1)
 DAYS: Final = 1096  # 2014, 2015 and the leap year 2016
 _PEAK_DAY: Final = 203  # of the year, in the north
-_COLD: Final = 15  # seasonal mean in tenths of a degree below which snow falls and lies
-_LOWEST, _HIGHEST = -1000, 31000  # tenths of a degree that have a text; what lies outside is cut
+_COLD: Final = 15  # seasonal mean, in tenths of a degree, below which snow falls and lies
+_LOWEST, _HIGHEST = -1000, 31000  # tenths of a degree with a ready-made text; values outside are clipped
 _GAMMA_SHAPE: Final = 7.5  # of the daily range
 # The real corpus keeps 133 TMAX of 201.7 to 3042.9 C that failed NOAA's quality control, in 13.5 M with TMAX
 _GARBAGE_LOW, _GARBAGE_SPAN = 2017, 28_412
@@ -53,26 +53,26 @@ _DEGREE_PATTERNS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StationClass:
-    """A kind of station: which stations, on how many days each reports, and what."""
+    """A kind of station: which stations, how many days each reports, and what."""
 
     first_station: int
     stations: int
     report_days: int
-    elements: Mapping[str, float]  # element -> share of reports that hold it
+    elements: Mapping[str, float]  # element -> share of reports that contain it
     fahrenheit: bool  # measured in whole degrees Fahrenheit, as in the United States
 
     @property
     def reports(self) -> int:
-        """How many documents this class has in a full corpus."""
+        """Documents of this class in a full corpus."""
         return self.stations * self.report_days
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stations:
-    """All stations in class order; temperatures in tenths of a degree Celsius."""
+    """All stations by class; temperatures in tenths of a degree Celsius."""
 
     classes: tuple[StationClass, ...]
-    json_text: npt.NDArray[np.object_]  # the end of a document: "station": {...}}
+    json_text: npt.NDArray[np.object_]  # end of a document: "station": {...}}
     mean: Integers
     amplitude: Integers  # half the July-January difference; negative in the south
     daily_range: Integers
@@ -120,7 +120,7 @@ def load_stations() -> Stations:
 
 
 class _Region:
-    """Makes the stations of one class in one region."""
+    """Makes one class's stations in one region."""
 
     def __init__(self, kind: str, prefix: str, region: str, tables: Mapping[str, Any]) -> None:
         network, _, self._state = region.partition("-")
@@ -131,7 +131,7 @@ class _Region:
         self._words = tables["names"]
         self._prefix = prefix.format(country=self._code, state=self._state)
         anchors = tables["regions"][region]
-        # an anchor stands in the list as often as its weight says, so that a draw of one place is enough
+        # anchors are repeated by their weight, so that drawing one index is enough
         self._anchors = [anchor for anchor in anchors for _ in range(anchor[0])]
 
     def station(self, number: int, chance: int) -> tuple[str, tuple[int, int, int]]:
@@ -200,7 +200,7 @@ def _decimal(value: int, places: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Element:
-    """Ready-made text of one element: ``DRAWS`` entries for warm days, then ``DRAWS`` for cold ones."""
+    """Ready-made texts of one element: ``DRAWS`` entries for warm days, then ``DRAWS`` for cold ones."""
 
     texts: Texts
 
@@ -211,7 +211,7 @@ class _Element:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tables:
-    """All that documents are put together from, whatever the seed."""
+    """Everything that documents are assembled from, for any seed."""
 
     stations: Stations
     elements: list[list[_Element]]  # per class of stations
@@ -232,7 +232,7 @@ def _tables() -> _Tables:
         dates=np.array([f'{{"date": "{day}T00:00:00", ' for day in map(_date, range(DAYS))], dtype=object),
         degrees={name: _degree_texts(pattern) for name, pattern in _DEGREE_PATTERNS.items()},
         season=np.array([_season(day) for day in range(DAYS)], dtype=np.int64),
-        # a stride that shares no factor with 1096 = 8 * 137 visits every day once
+        # a stride without common factors with 1096 = 8 * 137 visits every day once
         strides=np.array([n for n in range(401, 701, 2) if n % 137], dtype=np.int64),
         normal=normal_table(),
         gamma=gamma_table(_GAMMA_SHAPE),
@@ -240,7 +240,7 @@ def _tables() -> _Tables:
 
 
 class WeatherRenderer:
-    """Writes any run of documents of one seed's corpus; ``capacity`` is how many there are at most."""
+    """Writes any run of documents of one seed's corpus, which has at most ``capacity`` documents."""
 
     bytes_per_document = 288
 
@@ -306,10 +306,10 @@ class WeatherRenderer:
     def _day(
         self, station: Integers, day: Integers, season_mean: Integers, draws: HashDraws
     ) -> tuple[Integers, Integers, Integers]:
-        """Lowest, middle and highest temperature in tenths of a degree."""
+        """Lowest, middle and highest temperature, in tenths of a degree."""
         tables = self._tables
         amplitude = tables.stations.amplitude[station]
-        # day-to-day spread in 1/100 K: larger inland, where the seasons are far apart, and largest in winter
+        # day-to-day spread in 1/100 K: larger inland, where the seasons differ much, and largest in winter
         summer = tables.season[day] * np.sign(amplitude)
         spread = (80 + 5 * np.abs(amplitude) // 2) * (900 - 250 * summer // 1000) // 1000
         middle = season_mean + spread * tables.normal[draws.next()] // 10_000
@@ -333,7 +333,7 @@ def _element(name: str, shape: Mapping[str, Any], share: float) -> _Element:
     texts = np.full(2 * DRAWS, "", dtype=object)
     for start, points in ((0, shape["values"]), (DRAWS, shape.get("cold", shape["values"]))):
         values = quantile_table(points, present) * shape.get("step", 1)
-        # one object per distinct text: the whole table then stays in the CPU's cache
+        # one object per distinct text: then the whole table stays in the CPU's cache
         distinct, which = np.unique(values, return_inverse=True)
         written = [_value_text(name, value, decimal="decimal" in shape) for value in distinct.tolist()]
         texts[start : start + present] = np.array(written, dtype=object)[which]
@@ -346,7 +346,7 @@ def _value_text(name: str, value: int, *, decimal: bool) -> str:
 
 def _present(kind: StationClass, draws: HashDraws) -> dict[str, npt.NDArray[np.bool_]]:
     chances = {name: draws.next() for name in _TEMPERATURES}
-    # a thermometer that fails loses both ends: half of the gaps in TMAX and TMIN are shared
+    # a failing thermometer loses both ends: half of the gaps in TMAX and TMIN coincide
     chances["TMIN"] = np.where(chances["TMIN"] % 2 == 1, chances["TMAX"], chances["TMIN"])
     return {name: chance < _threshold(kind.elements.get(name, 0.0)) for name, chance in chances.items()}
 

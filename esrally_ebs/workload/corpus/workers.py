@@ -1,7 +1,7 @@
-"""Several processes writing one file, each its own chunks at the place the others leave for it.
+"""Lets several processes write one file: each writes its own chunks at offsets that it is told.
 
-A worker renders a chunk, tells its length, is told where it begins, and writes it there; no document passes
-through a pipe. Takes a renderer and an open file, gives where each chunk ended.
+A worker renders a chunk, reports its length, is told its offset, and writes it there; no document passes
+through a pipe. From a renderer and an open file to the end of each chunk.
 """
 
 import multiprocessing
@@ -19,20 +19,20 @@ from esrally_ebs.machine.processes import be_called
 CHUNK: Final = 50_000  # documents; the step of Rally's offset table
 _END_TIMEOUT_S: Final = 5.0
 
-Ends = list[tuple[int, int]]  # (documents, bytes) up to the end of each chunk
+Ends = list[tuple[int, int]]  # (documents, bytes) up to each chunk's end
 Progress = Callable[[int], None]
 
 
 class Renderer(Protocol):
-    capacity: int  # documents there are at most
-    bytes_per_document: int  # about
+    capacity: int  # most documents
+    bytes_per_document: int  # approximately
 
     def lines(self, start: int, stop: int) -> bytes:
         """Documents ``start`` (a multiple of CHUNK) to ``stop - 1``, one per line."""
 
 
 def write_chunks(renderer: Renderer, file: int, documents: int, workers: int, progress: Progress) -> Ends:
-    """Write all chunks to the open ``file``; OSError when it cannot, SetupError when a worker dies."""
+    """Write all chunks to the open ``file``. Raises OSError if it cannot, SetupError if a worker dies."""
     chunks = -(-documents // CHUNK)
     if min(workers, chunks) == 1:
         return _write_alone(renderer, file, documents, progress)
@@ -71,12 +71,12 @@ def _direct(connections: list[Connection], documents: int, progress: Progress) -
         ends.append((stop, offset))
         progress(stop)
     for connection in connections:
-        _answer(connection)  # its last chunk is written
+        _answer(connection)  # the last chunk has been written
     return ends
 
 
 def _answer(connection: Connection) -> int:
-    """What a worker tells: the length of its next chunk; OSError when it could not write the one before."""
+    """A worker's answer: its next chunk's length. Raises OSError if it could not write the previous one."""
     answer = connection.recv()
     if isinstance(answer, OSError):
         raise answer
@@ -85,7 +85,7 @@ def _answer(connection: Connection) -> int:
 
 @contextmanager
 def _started(renderer: Renderer, file: int, documents: int, workers: int) -> Iterator[list[Connection]]:
-    # forked, because each would need seconds to build the renderer's tables again
+    # forked: a new process would take seconds to rebuild the renderer's tables
     context = multiprocessing.get_context("fork")
     processes: list[ForkProcess] = []
     connections: list[Connection] = []
@@ -118,10 +118,10 @@ def _work(
 ) -> None:
     be_called("ebs-corpus")
     for ending in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(ending, signal.SIG_IGN)  # the parent ends us
+        signal.signal(ending, signal.SIG_IGN)  # the parent ends this process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in parents:
-        other.close()  # or we would not notice that the parent is gone
+        other.close()  # else this process would not notice the parent's end
     try:
         for start in range(number * CHUNK, documents, workers * CHUNK):
             text = renderer.lines(start, min(start + CHUNK, documents))

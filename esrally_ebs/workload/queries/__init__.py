@@ -1,4 +1,4 @@
-"""Your queries: logs in, a Rally track out that asks the same queries.
+"""Turns query logs into a Rally track that sends the same queries.
 
 logs (files to lines) -> formats (lines to searches) -> shards (lines of one request made one again) ->
 prepare (what can be replayed, its template, ``dates`` fixed) -> ordering (by time) -> output (the track).

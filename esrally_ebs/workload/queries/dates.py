@@ -1,4 +1,4 @@
-"""Dates that mean "now", fixed to the time of the log."""
+"""Replaces dates relative to "now" by ones relative to the log's time."""
 
 import re
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from esrally_ebs.workload.queries.shapes import OF_DATES
 
 _FORMAT: Final = "strict_date_optional_time"
 _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
-_STRICT_DATE: Final = re.compile(  # as _FORMAT reads it
+_STRICT_DATE: Final = re.compile(  # dates that _FORMAT reads
     r"\d{4}-\d\d-\d\d(T\d\d(:\d\d(:\d\d([.,]\d{1,9})?)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
-# By the shape of a date, where any mapping that reads such dates reads them so (not 1/2/2026).
+# By shapes of dates that every mapping reads alike, if it reads them (not 1/2/2026).
 _FORMATS: Final = {
     re.sub("[a-zA-Z]", "9", day + time): day + time
     for day in ("yyyy-MM-dd", "yyyy/MM/dd", "dd.MM.yyyy")
@@ -22,7 +22,7 @@ _FORMATS: Final = {
 _STEPS: Final = r"(?:(?:[+-]\d*|/)[yMwdhHms])*"
 _MATHS: Final = rf"now(?P<maths>{_STEPS})"
 NOW: Final = re.compile(_MATHS)
-# [now-1d TO now} of query strings, and ts:>=now-1d; there signs may be escaped
+# [now-1d TO now} in query strings, and ts:>=now-1d; there signs may be escaped
 LUCENE_STEPS: Final = _STEPS.replace("/", r"\\?/").replace("[+-]", r"\\?[+-]")
 _LUCENE_MATHS: Final = rf"now(?P<maths>{LUCENE_STEPS})"
 # A side has an end, or of 20,000 brackets each is looked at to the end of the text.
@@ -41,10 +41,10 @@ _TIME: Final = re.compile(r"[\d.]+(d|h|m|s|ms)")
 
 
 class Freezer(Walk):
-    """Fixes ``now`` to the time of the request; ``frozen`` counts what was.
+    """Replaces ``now`` by the request's time; ``frozen`` counts the replacements.
 
-    ``now-1d/d`` becomes ``2024-05-06T07:08:09.000Z||-1d/d``: Elasticsearch's own maths on an anchor, so that
-    rounding and time zones stay its business. Where the query gives a format, the anchor's is added to it.
+    ``now-1d/d`` becomes ``2024-05-06T07:08:09.000Z||-1d/d``: date maths on an anchor, so that Elasticsearch
+    still does the rounding and time zones. If the query has a format, the anchor's format is added to it.
     """
 
     def __init__(self, at_us: int) -> None:
@@ -60,7 +60,7 @@ class Freezer(Walk):
         if where == "kql" and key == "query":
             return _KQL_SIDE.sub(lambda side: f'{side[1]}"{self._fixed(side)}"', value)
         match = NOW.fullmatch(value)
-        # the word alone is a date only where a date must be
+        # the bare word is a date only where a date is required
         if match is None or (not match["maths"] and key not in _BOUNDS):
             return value
         return self._fixed(match)
@@ -74,7 +74,7 @@ class Freezer(Walk):
         others = [str(before) for before, after in bounds if before == after and before is not None]
         formats = dict.fromkeys([_FORMAT, *map(_format_of, others)])
         if where in OF_DATES and "" not in formats:
-            # the mapping's format need not take the anchor
+            # the mapping's format may not accept the anchor
             return {**walked, "format": "||".join(formats)}
         return walked
 
@@ -85,7 +85,7 @@ class Freezer(Walk):
         return walked
 
     def _decay(self, options: Json) -> Json:
-        """A decay over time; without an origin it is from now on."""
+        """A decay over time; without an origin it starts from now."""
         is_over_time = isinstance(options, dict) and _TIME.fullmatch(str(options.get("scale")))
         if not is_over_time or "origin" in options:
             return options
@@ -93,7 +93,7 @@ class Freezer(Walk):
         return {**options, "origin": self._anchor}
 
     def query_string(self, text: str) -> str:
-        """The ranges of a Lucene query string, as in the URL's parameter ``q``."""
+        """The ranges in a Lucene query string, such as the URL's parameter ``q``."""
         text = _LUCENE_SIDE.sub(_as_range, text)
         return LUCENE_RANGE.sub(
             lambda part: _LUCENE_NOW.sub(lambda match: f'"{self._fixed(match)}"', part[0]), text
@@ -101,12 +101,12 @@ class Freezer(Walk):
 
     def _fixed(self, match: re.Match[str]) -> str:
         self.frozen += 1
-        maths = match["maths"].replace("\\", "")  # between quotes nothing of it is escaped
+        maths = match["maths"].replace("\\", "")  # within quotes it needs no escapes
         return f"{self._anchor}||{maths}" if maths else self._anchor
 
 
 def _format_of(date: str) -> str:
-    """The format that the shape of a date shows; empty where several may read it."""
+    """The format that matches a date's shape; "" if several might."""
     day = date.partition("||")[0]
     if _STRICT_DATE.fullmatch(day):
         return _FORMAT
@@ -116,14 +116,14 @@ def _format_of(date: str) -> str:
 
 
 def _as_range(side: re.Match[str]) -> str:
-    """``>=now-1d`` as the range that it is, ``[now-1d TO *]``, which takes a date between quotes."""
+    """``>=now-1d`` as the equivalent range ``[now-1d TO *]``, which accepts a quoted date."""
     if side[1] == ">":
         return f"{'[' if side[2] else '{'}{side[4]} TO *]"
     return f"[* TO {side[4]}{']' if side[2] else '}'}"
 
 
 def _bounds(options: dict[str, Json], walked: dict[str, Json]) -> Iterator[tuple[Json, Json]]:
-    """Each bound of a query or an aggregation, as it was and as it has become."""
+    """Each bound of a query or an aggregation, before and after."""
     for key in _BOUNDS & options.keys():
         yield options[key], walked[key]
     for key in _NESTED_BOUNDS & options.keys():

@@ -1,7 +1,7 @@
-"""Elasticsearch's query language, as far as to tell a literal from what shapes a query.
+"""Elasticsearch's query language, as far as needed to tell literals from a query's shape.
 
-``Walk`` goes through the body of a search and rebuilds it; a subclass says with ``literal`` what becomes of
-literals. On its way it notes what the body needs: scripts, kinds of queries and aggregations.
+``Walk`` goes through the body of a search and rebuilds it; a subclass's ``literal`` replaces literals. It
+also notes what the body needs: scripts, kinds of queries and aggregations.
 """
 
 from typing import Any, Final
@@ -10,7 +10,7 @@ from esrally_ebs.workload.queries.search import words
 
 Json = Any  # what JSON can hold
 
-# The keys below these queries are names of fields, and what is below a field is a value or options.
+# Keys below these queries are fields; below a field are values or options.
 _FIELD_QUERIES: Final = words(
     "fuzzy intervals match match_bool_prefix match_phrase match_phrase_prefix prefix range regexp "
     "span_gap span_term term terms terms_set text_expansion weighted_tokens wildcard"
@@ -21,7 +21,7 @@ _OPTION_QUERIES: Final = words(
     "more_like_this multi_match nested query_string script script_score simple_query_string "
     "span_containing span_field_masking span_first span_multi span_near span_not span_or span_within wrapper"
 )
-# Answered by modules and x-pack, which a node may lack: what 8.8.2 without them does not know.
+# Need modules or x-pack, which a node may lack: unknown to 8.8.2 without them.
 _MODULE_QUERIES: Final = words(
     "geo_grid has_child has_parent kql parent_id percolate pinned rank_feature rule rule_query semantic "
     "shape sparse_vector text_expansion weighted_tokens"
@@ -31,9 +31,9 @@ _CLAUSES: Final = words(
     "background_filter big clauses filter filters functions highlight_query little must must_not negative "
     "organic positive post_filter queries query rescore_query should"
 )
-# Their fields are no options.
+# with fields that are no options
 _DOCUMENTS: Final = words("after contexts doc document documents meta params points search_after")
-_SPAN_CLAUSES: Final = frozenset(("exclude", "include", "match"))  # elsewhere they are something else
+_SPAN_CLAUSES: Final = frozenset(("exclude", "include", "match"))  # have another meaning elsewhere
 _AGGREGATIONS: Final = words(
     "avg avg_bucket bucket_script cardinality composite cumulative_sum date_histogram date_range "
     "diversified_sampler extended_stats extended_stats_bucket filter filters geo_bounds geo_centroid "
@@ -50,7 +50,7 @@ _MODULE_AGGREGATIONS: Final = words(
     "moving_fn moving_percentiles multi_terms normalize parent rate string_stats t_test time_series "
     "top_metrics"
 )
-# What shapes a query although it is a string; everything else that is no key is a literal.
+# Strings that belong to a query's shape; all other values are literals.
 _STRUCTURE: Final = words(
     "_index _source alternative analyzer boost boost_mode calendar_interval categorization_analyzer "
     "collect_mode default_field default_operator distance distance_type docvalue_fields excludes "
@@ -72,34 +72,34 @@ PARTS: Final = _TOP_STRUCTURE | words(
     "aggregations aggs collapse ext from highlight indices_boost knn min_score pit post_filter query rescore "
     "runtime_mappings script_fields search_after sort stats suggest terminate_after"
 )
-MODULE_PARTS: Final = words("rank retriever sub_searches")  # of versions after 8.8, or of x-pack
+MODULE_PARTS: Final = words("rank retriever sub_searches")  # in versions after 8.8, or x-pack
 _PLACES: Final = words("collate highlight indexed_shape rescore")  # where other names are options
 _ORDERS: Final = frozenset(("asc", "desc", "ASC", "DESC"))
-PATHS_OF_ALL: Final = words("_bucket_count _count _key _term _time")  # what any bucket has
+PATHS_OF_ALL: Final = words("_bucket_count _count _key _term _time")  # exist in every bucket
 
 
 class Walk:
-    """One walk through one body; ``node`` is what is walked through, the results are new."""
+    """One walk through one body; ``node`` is the original, results are new."""
 
     def __init__(self) -> None:
         self.queries: list[str] = []
         self.aggregations: list[str] = []
         self.scripts: list[Json] = []
 
-    # --- what subclasses give
+    # --- for subclasses to override
 
     def literal(self, value: Json, key: str, where: str) -> Json:
-        """What takes the place of one literal; ``where`` is the kind of query or aggregation around it."""
+        """Replacement for a literal; ``where`` is the kind of the surrounding query or aggregation."""
         return value
 
     def options(self, options: dict[str, Json], where: str, *, walked: dict[str, Json]) -> dict[str, Json]:
-        """What takes the place of the ``walked`` options of a query's field or of an aggregation."""
+        """Replacement for the ``walked`` options of a query's field or of an aggregation."""
         return walked
 
     def named(self, parts: dict[str, Json]) -> dict[str, Json]:
-        """What takes the place of walked parts by the names that their author gave them, or of words.
+        """Replacement for walked parts with names chosen by the query's author, or with words.
 
-        Kibana's names of filters are the queries themselves.
+        Kibana names filters by the queries themselves.
         """
         return parts
 
@@ -108,10 +108,10 @@ class Walk:
         return parts
 
     def path(self, text: str) -> str:
-        """What takes the place of a path of such names: ``sales>mean.value``."""
+        """Replacement for a path of such names: ``sales>mean.value``."""
         return text
 
-    # --- what they may ask
+    # --- for subclasses to use
 
     @property
     def unknown_query(self) -> bool:
@@ -133,7 +133,7 @@ class Walk:
     # --- the walk
 
     def body(self, node: dict[str, Json]) -> dict[str, Json]:
-        """The body of a search, or what looks like one (``top_hits``, ``inner_hits``)."""
+        """A search's body, or a similar one (``top_hits``, ``inner_hits``)."""
         return {key: self._top(key, value) for key, value in node.items()}
 
     def _top(self, key: str, value: Json) -> Json:
@@ -145,19 +145,19 @@ class Walk:
             return self._fields(value, key)
         if key in ("runtime_mappings", "script_fields") and isinstance(value, dict):
             walked = {name: self._options(field, key) for name, field in value.items()}
-            return walked if key == "runtime_mappings" else self.named(walked)  # the former are fields
+            return walked if key == "runtime_mappings" else self.named(walked)  # runtime_mappings: fields
         if key == "suggest" and isinstance(value, dict):
             return self._suggestions(value)
         return self._option(key, value, "")
 
     def _suggestions(self, node: dict[str, Json]) -> Json:
-        """Suggestions by name, and the text of those that have none of their own."""
+        """Suggestions by name, and a text shared by those without one."""
         of_all = {key: value for key, value in node.items() if not isinstance(value, dict)}
         named = {name: self._options(value, "") for name, value in node.items() if name not in of_all}
         return {**self._options(of_all, ""), **self.named(named)}
 
     def _fields(self, node: Json, key: str) -> Json:
-        """Lists of fields; nothing in them is a literal."""
+        """A list of fields; it has no literals."""
         return node
 
     def _query(self, node: Json) -> Json:
@@ -166,7 +166,7 @@ class Walk:
         if not isinstance(node, dict):
             return self._literals(node, "query", "")
         if not node:
-            self.queries.append("")  # Elasticsearch refuses it
+            self.queries.append("")  # invalid in Elasticsearch
         return {name: self._one_query(name, value) for name, value in node.items()}
 
     def _one_query(self, name: str, node: Json) -> Json:
@@ -197,7 +197,7 @@ class Walk:
             return self._aggregations(value)
         if key in ("inner_hits", "top_hits") and isinstance(value, dict):
             return self.body(value)
-        # but for the sort of geo_line, an option with a field, and fields of such names
+        # except geo_line's sort, an option with a field, and fields with such names
         if key in ("sort", "order", "buckets_path") and where not in ("geo_line", "highlight"):
             return self._sorted_by(key, value, where)
         if _has_objects(value):
@@ -207,15 +207,15 @@ class Walk:
         return self._literals(value, key, where)
 
     def _objects(self, key: str, value: Json, where: str) -> Json:
-        """An option that holds objects: clauses, further options, or literals alone."""
-        # words with their weights, or a bucket by the names of its sources
+        """An option that contains objects: clauses, further options, or only literals."""
+        # weighted words, or a composite bucket by its sources' names
         is_named = key in ("query_vector", "tokens") or (key == "after" and where == "composite")
         if is_named and isinstance(value, dict):
             return self.named(self._literals(value, key, where))
         if key in _DOCUMENTS:
             return self._literals(value, key, where)
         spans = key in _SPAN_CLAUSES and where.startswith("span_")
-        # the functions of function_score and the queries of rescore are options, not queries
+        # functions of function_score and queries of rescore are options, not queries
         plain = key == "functions" or (where == "rescore" and key == "query") or where in _FIELD_QUERIES
         if (key in _CLAUSES and not plain) or spans:
             return self._query(value)
@@ -261,7 +261,7 @@ class Walk:
         return self.options(value, key, walked=walked) if isinstance(value, dict) else walked
 
     def _filters(self, node: Json) -> Json:
-        """Named filters, or a list of them."""
+        """Filters by name, or a list of them."""
         filters = node.get("filters") if isinstance(node, dict) else None
         if not filters:
             return self._options(node, "filters")
@@ -285,7 +285,7 @@ class Walk:
         return self.named({name: self._options(kind, "composite") for name, kind in node.items()})
 
     def _sorted_by(self, key: str, value: Json, where: str) -> Json:
-        """What hits or buckets are sorted by, or computed from."""
+        """The criteria by which hits or buckets are sorted or computed."""
         if key == "buckets_path":
             return self._paths(value)
         if where == "bucket_sort":
@@ -293,13 +293,13 @@ class Walk:
         return self._sort(value) if key == "sort" else self._order(value)
 
     def _order(self, node: Json) -> Json:
-        """How buckets are sorted, by paths; or ``asc``, of what says itself what it sorts."""
+        """An order of buckets by paths; or just ``asc``, where the criterion is implied."""
         if isinstance(node, list):
             return [self.path(part) if isinstance(part, str) else self._order(part) for part in node]
         return {self.path(path): order for path, order in node.items()} if isinstance(node, dict) else node
 
     def _paths(self, node: Json) -> Json:
-        """A path to the results of other aggregations, a list of them, or some by the names of variables."""
+        """Path to other aggregations' results: one, a list, or by names of variables."""
         if isinstance(node, dict):
             return {name: self._paths(path) for name, path in node.items()}
         if isinstance(node, list):
@@ -310,7 +310,7 @@ class Walk:
         if isinstance(node, list):
             return [self._sort(part) for part in node]
         if not isinstance(node, dict):
-            return node  # the name of a field
+            return node  # a field's name
         return {
             field: self._options(value, "geo_distance" if field == "_geo_distance" else "sort")
             if isinstance(value, dict)
@@ -319,7 +319,7 @@ class Walk:
         }
 
     def _literals(self, node: Json, key: str, where: str) -> Json:
-        """A literal, or anything made of literals alone."""
+        """A literal, or a value that consists only of literals."""
         if isinstance(node, dict):
             walked = {name: self._literals(value, name, where) for name, value in node.items()}
             return self.data(walked) if where == "script" else walked
@@ -328,7 +328,7 @@ class Walk:
         return self.literal(node, key, where)
 
     def _list(self, walked: list[Json]) -> list[Json]:
-        """What takes the place of a list of literals."""
+        """Replacement for a list of literals."""
         return walked
 
 

@@ -1,6 +1,6 @@
-"""The fields of a log line: what they hold as the values of a search.
+"""Reads fields of log lines as values for a search.
 
-Whatever a log may hold comes in; errors are those of FIELD_ERRORS.
+Accepts anything that a log may contain; raises only FIELD_ERRORS.
 """
 
 import re
@@ -18,7 +18,7 @@ _NESTED: Final = frozenset(("elasticsearch", "http", "event", "url", "log"))
 
 
 def flat(fields: Fields) -> Fields:
-    """Nested objects as dotted keys, as a log has them before it is ingested."""
+    """Nested objects as dotted keys, the form that logs have before ingestion."""
     if fields.keys().isdisjoint(_NESTED):
         return fields
     dotted: dict[str, Any] = {}
@@ -34,13 +34,13 @@ def flat(fields: Fields) -> Fields:
     return dotted
 
 
-_MAX_CHARS: Final = 64  # of a number and of a duration, so that caches keep no long texts
+_MAX_CHARS: Final = 64  # of a number or duration, so that caches keep no long texts
 _HITS: Final = re.compile(r"\s*(\d{1,18})(?![\d+])")
 
 
 def number_of(value: Any) -> int | None:  # noqa: ANN401 - whatever the log holds
-    """The number a value begins with, ``"5 hits"`` or ``5``; None for none and for a bound (``"5+"``)."""
-    if type(value) is int:  # True is no number
+    """The number at a value's begin (``"5 hits"``, ``5``); None without one, and for a bound (``"5+"``)."""
+    if type(value) is int:  # bool is an int, too
         return value if value >= 0 else None
     return _first_number(value) if isinstance(value, str) and len(value) <= _MAX_CHARS else None
 
@@ -61,7 +61,7 @@ _UNIT_MS: Final = {"ms": 1.0, "micros": 1e-3, "nanos": 1e-6}
 
 
 def took_ms_of(text: Any, millis: Any) -> float | None:  # noqa: ANN401
-    """A duration that is text, too, which is finer below a second: ``"7.4ms"`` where the number is 7."""
+    """A duration from text, more precise below a second than the number: ``"7.4ms"`` for 7."""
     short_ms = _short_ms(text) if isinstance(text, str) and len(text) <= _MAX_CHARS else None
     return ms_of(millis) if short_ms is None else short_ms
 
@@ -81,23 +81,23 @@ def client_of(value: Any) -> str:  # noqa: ANN401
 
 
 def body_of(value: Any) -> str | None:  # noqa: ANN401
-    """The text of a body, which may have been read as the object that it is; None for anything else.
+    """A body's text, even if it was parsed as an object; None for anything else.
 
-    Elasticsearch 8 escapes the source of a slow log itself, and once more as all that it writes.
+    Elasticsearch 8 escapes a slow log's source itself, and again like everything that it writes.
     """
     if isinstance(value, dict):
         return orjson.dumps(value).decode()
-    if isinstance(value, str) and value.startswith('{\\"'):  # as no JSON does
+    if isinstance(value, str) and value.startswith('{\\"'):  # never valid JSON
         return str(orjson.loads(f'"{value}"'))
     return value if isinstance(value, str) else None
 
 
 def search_type_of(value: Any) -> tuple[tuple[str, str], ...]:  # noqa: ANN401
-    """The one parameter of the URL that slow logs have, where it is not what every search is."""
+    """The URL parameter that slow logs have, unless it is the default."""
     is_dfs = text_of(value).upper() == "DFS_QUERY_THEN_FETCH"
     return (("search_type", "dfs_query_then_fetch"),) if is_dfs else ()
 
 
 def targets_of(indices: Any) -> str:  # noqa: ANN401
-    """Indices as a path names them; an empty list is of a search that named none, and so asked all."""
+    """Indices as in a path; an empty list means that the search named none, so all."""
     return ",".join(indices) or "_all" if isinstance(indices, list) else str(indices or "")

@@ -1,6 +1,6 @@
-"""The formats of query logs: lines in, one entry per line (or pair, or request) out.
+"""Formats of query logs: from lines to entries, one per line, pair or request.
 
-A parser never raises for what a line holds: what it cannot use is an entry with the reason.
+Parsers never raise because of a line's content: an unusable line is an entry with the reason.
 """
 
 import re
@@ -46,20 +46,20 @@ _LONG: Final = Skipped(Reason.LONG)
 class Format:
     name: str
     title: str
-    matches: Callable[[bytes], bool]  # whether a line can only be of this format
+    matches: Callable[[bytes], bool]  # whether a line can be of this format only
     parse: Parser
-    lacks: str  # what such a log does not tell, said in every summary; "" = nothing
-    has_arrivals: bool = True  # its times are those of a load, not only of a set of queries
+    lacks: str  # what such logs lack, shown in every summary; "": nothing
+    has_arrivals: bool = True  # its times are a real load's, not just those of a set of queries
 
 
 def _json_lines(entries: Callable[[Fields], Iterable[Entry]]) -> Parser:
-    """A parser of one JSON object per line, which may hold several entries."""
+    """A parser for one JSON object per line, which may contain several entries."""
 
     def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
         for line in lines:
             try:
                 yield from entries(orjson.loads(line))
-            except FIELD_ERRORS:  # orjson's, too, which is a ValueError
+            except FIELD_ERRORS:  # includes orjson's, a ValueError
                 if line.strip():
                     yield _LONG if line is TOO_LONG else _LINE
 
@@ -70,7 +70,7 @@ _PLAIN_FIELD: Final = re.compile(r"(total_hits|total_shards|search_type|indices)
 
 
 def _plain_lines(pattern: re.Pattern[str], logger: str, entry: Callable[[Fields], Entry]) -> Parser:
-    """A parser of lines of text, which are events but for those of this logger."""
+    """A parser for lines of text; lines of other loggers are ordinary events."""
 
     def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
         for line in lines:
@@ -88,12 +88,12 @@ def _plain_lines(pattern: re.Pattern[str], logger: str, entry: Callable[[Fields]
 
 
 def _one_entry(entry: Callable[[Fields], Entry]) -> Parser:
-    """A parser of one JSON object, and one entry, per line."""
+    """A parser for one JSON object with one entry per line."""
     return _json_lines(lambda fields: (entry(fields),))
 
 
 def _with_keys(*keys: str) -> Callable[[bytes], bool]:
-    """Whether a line is a JSON object with all of these keys."""
+    """A test whether a line is a JSON object with all of these keys."""
 
     def matches(line: bytes) -> bool:
         try:
@@ -105,7 +105,7 @@ def _with_keys(*keys: str) -> Callable[[bytes], bool]:
     return matches
 
 
-# By a field of each log that is written as JSON: its line is a search.
+# For each log in JSON, a field that marks its line as a search.
 _OF_SEARCHES: Final = frozenset(
     (
         "elasticsearch.querylog.type",
@@ -118,18 +118,18 @@ _OF_SEARCHES: Final = frozenset(
 
 
 def _no_search(fields: Fields) -> Skipped:
-    """For a line that is no search of this log; it may be one of another log in the same file."""
+    """For a line that is no search of this log; a file may mix logs."""
     return _EVENT if _OF_SEARCHES.isdisjoint(fields) else _OTHER
 
 
 # --- Elasticsearch ------------------------------------------------------------------------------------------
 
-# Names of fields are whole constants: put together, they would be hashed anew for each line.
+# Complete constants: names built from parts would be hashed again for each line.
 _KIND: Final = "elasticsearch.querylog.type"
 
 
 def _logged_time(fields: Fields) -> tuple[int, bool]:
-    """The log's own time of a line; the shipper's where that has renamed it, or made it no ISO time."""
+    """The log's own time of a line; the shipper's if it has renamed the former, or changed its ISO format."""
     try:
         return parse_time(fields["timestamp"])
     except FIELD_ERRORS:
@@ -161,7 +161,7 @@ def _query_log(fields: Fields) -> Entry:
 
 
 class _SlowLog(NamedTuple):
-    """Names of the fields of a shard slow log."""
+    """Names of a shard slow log's fields."""
 
     message: str
     source: str
@@ -179,7 +179,7 @@ _SOURCE_OF_TEXT: Final = "elasticsearch.slowlog.source_query"  # as shippers cal
 
 
 def _slow_log(fields: Fields) -> Entry:
-    """A line of version 7 or 8: a node that was upgraded has both in one file."""
+    """A line of version 7 or 8: an upgraded node has both in one file."""
     if fields.get("type") == "index_search_slowlog":
         phase = _phase(text_of(fields.get("component")))
         return _shard_line(fields, _SLOW_7, _logged_time(fields), phase, text_of(fields.get("id")))
@@ -196,7 +196,7 @@ def _slow_log(fields: Fields) -> Entry:
 
 
 def _before_ingest(fields: Fields) -> Fields:
-    """A document of Filebeat's or Elastic Agent's with the fields that its line had."""
+    """Restore the original line's fields in a document of Filebeat or Elastic Agent."""
     duration_ns = fields.get("event.duration")
     took_millis = None if duration_ns is None else duration_ns / 1e6
     shard = f"[{fields['elasticsearch.index.name']}][{fields['elasticsearch.shard.id']}]"
@@ -208,7 +208,7 @@ _FETCH: Final = re.compile(r"(?:\w+\.){3}f")
 
 
 def _phase(logger: str) -> str:
-    """What a shard did: ``index.search.slowlog.fetch``, and with an index's id behind it ``i.s.s.f.ID``."""
+    """The shard's phase: ``index.search.slowlog.fetch``, or ``i.s.s.f.ID`` with the index's id."""
     return "fetch" if _FETCH.match(logger) else "query"
 
 
@@ -267,7 +267,7 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
 
 # --- OpenSearch ---------------------------------------------------------------------------------------------
 
-_LOGGER: Final = r"\[c(?:luster)?\.s(?:earch)?\.r(?:equest)?\.slowlog[^\]]*\]"  # short, or in full
+_LOGGER: Final = r"\[c(?:luster)?\.s(?:earch)?\.r(?:equest)?\.slowlog[^\]]*\]"  # abbreviated or in full
 # [time][level][logger] [node] took[..], took_millis[..], ... source[..], id[..]; the source may hold brackets
 _PLAIN: Final = re.compile(
     rf"\[(?P<timestamp>[^\]]+)\]\[[A-Z ]+\]{_LOGGER}.*? "
@@ -286,7 +286,7 @@ def _request_slow_log(fields: Fields) -> Entry:
 def _request_line(fields: Fields) -> Entry:
     took_ms = took_ms_of(fields.get("took"), fields.get("took_millis"))
     end_us, zoned = _logged_time(fields)
-    indices = fields.get("indices")  # from version 3.6 on: "[a, b]", in plain text "a, b"
+    indices = fields.get("indices")  # since version 3.6: "[a, b]", as plain text "a, b"
     if isinstance(indices, str):
         indices = None if indices == "null" else indices.strip("[]").replace(" ", "").split(",")
     return LoggedSearch(
@@ -302,7 +302,7 @@ def _request_line(fields: Fields) -> Entry:
 
 
 _TOP_QUERIES = re.compile(rb'"top_queries"\s*:|"_index"\s*:\s*"top_queries')
-_PRETTY: Final = re.compile(rb'\s*\{(\s*"top_queries"\s*:)?[\s\[{]*')  # begins one of several lines
+_PRETTY: Final = re.compile(rb'\s*\{(\s*"top_queries"\s*:)?[\s\[{]*')  # first of several lines
 
 
 def _is_query_insights(line: bytes) -> bool:
@@ -311,7 +311,7 @@ def _is_query_insights(line: bytes) -> bool:
 
 
 def _query_insights(lines: Iterable[bytes]) -> Iterator[Entry]:
-    """Answers of ``GET /_insights/top_queries`` or of a search of top_queries indices, or such documents."""
+    """Answers of ``GET /_insights/top_queries``, results from top_queries indices, or such documents."""
     rows = (line for line in lines if line.strip())
     for row in rows:
         document = b"".join([row, *rows]) if _PRETTY.fullmatch(row) else row
@@ -353,7 +353,7 @@ def _insight(record: Fields) -> Entry:
 
 
 def _mean(measurement: Fields) -> float | None:
-    """Of one query; of a group of similar ones, whose ``number`` is the total, the mean."""
+    """A query's mean; for a group of similar ones, ``number`` is the total."""
     number = ms_of(measurement.get("number"))
     is_total = measurement.get("aggregationType") == "AVERAGE"
     return number / (measurement["count"] or 1) if is_total and number is not None else number
@@ -377,7 +377,7 @@ def _msearch(lines: Iterable[bytes]) -> Iterator[Entry]:
             yield entry._replace(change="") if isinstance(entry, LoggedSearch) else entry
 
 
-_HASHED: Final = re.compile("[0-9a-f]{8}")  # such as an import wrote: who is asked again stays the same
+_HASHED: Final = re.compile("[0-9a-f]{8}")  # as an earlier import wrote it: clients keep their ids
 
 
 def _own(fields: Fields) -> Iterable[Entry]:
@@ -406,7 +406,7 @@ _SHARDS: Final = (
     f"asked of the indices that have a shard in the log; {_NO_PARAMETERS}"
 )
 
-_SLOW_LOG: Final = _one_entry(_slow_log)  # reads the lines of both versions
+_SLOW_LOG: Final = _one_entry(_slow_log)  # for lines of both versions
 
 _ALL: Final = (
     Format(

@@ -1,6 +1,6 @@
-"""Query logs to a directory with a Rally track, in bounded memory.
+"""Imports query logs into a directory with a Rally track, in bounded memory.
 
-One pass over the logs; one more where lines of slow logs do not stand in the order of time.
+Reads the logs once, or twice if lines of slow logs are not in order of time.
 """
 
 import hashlib
@@ -35,11 +35,11 @@ _READ_BYTES: Final = 128 << 10
 _TIME_DIGITS: Final = 18
 _PREFIX: Final = _TIME_DIGITS + 12  # time and position in the log
 AUTO: Final = "auto"
-_LINES_TO_LOOK_AT: Final = 2_000  # a container's log begins with what the node says as it starts
+_LINES_TO_LOOK_AT: Final = 2_000  # a container's log begins with messages of the starting node
 _NAMES_TO_SHOW: Final = 5
 _Used = TypeVar("_Used")
 
-_NOT_READ: Final = (  # how a line of it begins, and what to do
+_NOT_READ: Final = (  # How lines of unreadable formats begin, and what to do
     (
         re.compile(rb"\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search\.slowlog\.)"),
         "a slow log whose lines are cut off; give it as its node wrote it",
@@ -94,11 +94,10 @@ _NOT_READ: Final = (  # how a line of it begins, and what to do
 
 
 class Ordering:
-    """Takes ``(microseconds, line)``; gives them back by time, also more of them than memory holds.
+    """Sorts ``(microseconds, line)`` by time, even more than fit into memory.
 
-    Lines are sorted in runs of RUN_BYTES; each run goes to a temporary file in ``folder``, which has no name
-    and so is gone with the process; at the end the runs are merged. What happened at the same microsecond
-    keeps the log's order.
+    Sorts runs of RUN_BYTES; each run goes to a temporary file in ``folder``, without a name, so that it
+    disappears with the process; finally merges the runs. Lines of the same microsecond keep their order.
     """
 
     def __init__(self, folder: Path | None, *, run_bytes: int = RUN_BYTES) -> None:
@@ -113,7 +112,7 @@ class Ordering:
         self._file.close()
 
     def add(self, at_us: int, line: bytes) -> None:
-        """One line with its end; ``at_us`` is 0 or more and has at most 18 digits."""
+        """Add a line, with its line end; ``at_us`` is at least 0 and has at most 18 digits."""
         row = b"%018d%012d%b" % (at_us, self.count, line)
         self.count += 1
         self._run.append(row)
@@ -122,8 +121,8 @@ class Ordering:
             self._spill()
 
     def rows(self) -> Iterator[tuple[int, bytes]]:
-        """Every time and line, in order; to be called once."""
-        self._spill()  # the last run too: as many orderings wait for one another as there are logs
+        """All times and lines in order; call it only once."""
+        self._spill()  # the last run, too: as many orderings as logs wait for one another
         runs = [self._read(start, end) for start, end in zip(self._ends, self._ends[1:], strict=False)]
         for row in heapq.merge(*runs):
             yield int(row[:_TIME_DIGITS]), row[_PREFIX:]
@@ -149,17 +148,16 @@ class Ordering:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     format: str = AUTO
-    index: str | None = None  # only requests that reach it, and to it alone; "*" stands for any text
+    index: str | None = None  # keep only requests that reach it, and send them to it alone; "*" is a wildcard
     hash_literals: bool = False
-    modules: bool = True  # whether the node to be raced has modules (painless, x-pack ...)
+    modules: bool = True  # whether the raced node has modules (painless, x-pack ...)
 
 
 def import_logs(logs: Sequence[Path], output: Path, options: Options | None = None) -> ImportSummary:
     """Write the workload of ``logs`` to the new directory ``output``.
 
-    The logs are only read. Raises PlanError for a log, a directory or an option that cannot be used,
-    FormatError for logs without a request to race, SetupError when the disk does not take it; then
-    ``output`` is not there.
+    Only reads the logs. Raises PlanError for an unusable log, directory or option, FormatError if there is no
+    request to race, SetupError if the disk fails; then ``output`` does not exist.
     """
     options = options or Options()
     if options.format != AUTO and options.format not in FORMATS:
@@ -178,7 +176,7 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
             try:
                 reading.into(ordering)
             except OutOfOrderError:
-                ordering.close()  # the disk has room for what the next one takes
+                ordering.close()  # frees disk space for the next one
                 raise
             return ordering
 
@@ -187,7 +185,7 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
 
 
 def require_known_format(logs: Sequence[Path]) -> None:
-    """Raise FormatError for a log of no known format; one without lines so far may become any."""
+    """Raise FormatError for a log of unknown format; an empty log may become any."""
     with ExitStack() as stack:
         begun = [log for log in _open_all(logs, stack) if log.beginning != b""]
         if begun:
@@ -195,9 +193,9 @@ def require_known_format(logs: Sequence[Path]) -> None:
 
 
 def timed_requests(logs: Sequence[Path]) -> tuple[list[TimedRequest], list[str]]:
-    """The searches of logs whose duration is logged, by their begin, and what must be known of them.
+    """Searches with a logged duration, by their begins, and notes about them.
 
-    Raises PlanError or FormatError as import_logs does, and for logs without durations.
+    Raises PlanError or FormatError like import_logs, and for logs without durations.
     """
     with ExitStack() as stack:
         opened = _open_all(logs, stack)
@@ -228,7 +226,7 @@ def _read(
     use: Callable[["_Reading"], _Used],
     folder: Path | None = None,
 ) -> tuple["_Reading", _Used]:
-    """What ``use`` makes of a reading of the logs; of one that sorts them where times go back."""
+    """``use`` applied to a reading of the logs; again with a sorted one if times are out of order."""
     reading = _Reading(logs, format_, options)
     try:
         return reading, use(reading)
@@ -240,7 +238,7 @@ def _read(
 
 
 class _Reading:
-    """One pass over the logs: counts what it leaves out, hands requests over."""
+    """One pass over the logs: counts what is left out, and yields requests."""
 
     def __init__(
         self,
@@ -265,19 +263,19 @@ class _Reading:
             modules=options.modules,
             written_us=max(log.written_us for log in logs),
         )
-        self.zoned: set[bool] = set()  # whether its times name their zone
+        self.zoned: set[bool] = set()  # whether times have time zones
 
     def into(self, ordering: Ordering) -> None:
-        """Read everything. Raises FormatError or PlanError when there is nothing to race."""
+        """Read everything. Raises FormatError or PlanError if there is nothing to race."""
         for _, request in self.requests():
             ordering.add(request.at_us, request.fields)
         if not ordering.count:
             raise self._nothing()
 
     def requests(self) -> Iterator[tuple[LoggedSearch, ReplayedRequest]]:
-        """Each search with the request that it becomes; the others are counted."""
+        """Each search with the request that it becomes; others are counted."""
         streams = [self._sorted(log) if self.is_to_sort else self._searches(log) for log in self.logs]
-        # the shards of one request may be in the logs of several nodes
+        # shards of one request may be in several nodes' logs
         by_time = heapq.merge(*streams, key=ended_us) if len(streams) > 1 else streams[0]
         for search in self.joiner.requests(by_time):
             request = self.preparer.request(search)
@@ -291,7 +289,7 @@ class _Reading:
         return sum(log.line for log in self.logs)
 
     def notes(self) -> list[str]:
-        """What must be known of the result."""
+        """Notes about the result."""
         notes = [self.format.lacks] if self.format.lacks else []
         if False in self.zoned:
             notes.append("its times name no time zone and were read as UTC")
@@ -324,10 +322,10 @@ class _Reading:
                 self._leave_out(entry.reason, log)
 
     def _sorted(self, log: Log) -> Iterator[LoggedSearch]:
-        """The searches of a log by their ends, wherever they stand in it."""
+        """A log's searches in order of their ends, wherever they are in the file."""
         with closing(Ordering(self.folder)) as ordering:
             for search in self._searches(log):
-                # a named tuple is a list only when it is made a tuple
+                # orjson writes a named tuple only as a plain one
                 line = orjson.dumps(search, default=tuple, option=orjson.OPT_APPEND_NEWLINE)
                 ordering.add(ended_us(search), line)
             for _, row in ordering.rows():
@@ -351,7 +349,7 @@ class _Reading:
             self.first.setdefault(reason, f"{log.path.name}:{log.line}")
 
     def _nothing(self) -> FormatError | PlanError:
-        """The error for logs without a request."""
+        """The error for logs without any request."""
         where = str(self.logs[0].path) + (f" and {len(self.logs) - 1} more" if len(self.logs) > 1 else "")
         if self.options.index is not None and self.excluded[Reason.OTHER_INDEX]:
             names = [name for name in self.preparer.indices if name][:_NAMES_TO_SHOW]
@@ -396,14 +394,14 @@ def _write(folder: Path, output: Path, reading: _Reading, ordering: Ordering) ->
 
 
 def _indices(reading: _Reading) -> list[str]:
-    """The indices that requests name, as far as they are names and no patterns."""
+    """Indices that requests name, without patterns."""
     return sorted(
         name for name in reading.preparer.needed if not set("*?") & set(name) and name[0] not in "_-"
     )
 
 
 def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
-    """The logs, which the stack closes. PlanError for one that is named twice: its searches would be, too."""
+    """The logs, which the stack closes. Raises PlanError for a repeated one, as its searches would repeat."""
     logs: list[Log] = []
     for path in paths:
         log = stack.enter_context(closing(Log(path)))
@@ -415,7 +413,7 @@ def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
 
 
 def _format_of(logs: Sequence[Log], name: str) -> Format:
-    begun = [log for log in logs if log.beginning != b""]  # of rotated files, the one of today may be empty
+    begun = [log for log in logs if log.beginning != b""]  # today's file of rotated ones may be empty
     if not begun:
         raise _empty(logs[0])
     formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in begun}
@@ -433,7 +431,7 @@ def _empty(log: Log) -> FormatError:
 
 
 def _detected(log: Log) -> Format:
-    """The format of the first line that can be of one only."""
+    """The format of the first line that only one format can have."""
     hints: list[str] = []
     for line, _ in zip(log.lines(), range(_LINES_TO_LOOK_AT), strict=False):
         for format_ in FORMATS.values():
@@ -453,7 +451,7 @@ def _detected(log: Log) -> Format:
 
 @contextmanager
 def _new_directory(output: Path) -> Iterator[Path]:
-    """A directory beside ``output`` that takes its place when the block ends well, and else is gone."""
+    """A directory beside ``output``: it becomes ``output`` if the block succeeds, else it is removed."""
     if output.is_symlink() or (output.exists() and not output.is_dir()):
         raise PlanError(f"--output {output}: is no directory; name a new one")
     try:
@@ -463,14 +461,14 @@ def _new_directory(output: Path) -> Iterator[Path]:
             raise PlanError(f"--output {output}: is the working directory, or a mount; name a new one in it")
         parents = [parent for parent in output.parents if not parent.exists()]
         output.parent.mkdir(parents=True, exist_ok=True)
-        # named before it is made: there is no moment between in which a signal would leave it behind
+        # named first, so that no signal in between can leave it behind
         folder = output.parent / f".{output.name}-{secrets.token_hex(4)}"
         try:
             folder.mkdir(mode=0o700)
             yield folder
             os.rename(folder, output)  # noqa: PTH104 - takes the place of an empty directory
         finally:
-            # a terminal that closes sends two signals: the second waits until nothing is left
+            # a closing terminal sends two signals: delay the second until all is removed
             usual = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
             shutil.rmtree(folder, ignore_errors=True)
             for parent in parents if not output.exists() else ():

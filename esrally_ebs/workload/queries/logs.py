@@ -1,4 +1,4 @@
-"""Files to lines: regular files only, opened read-only, gzip unpacked, no line longer than memory allows."""
+"""Files to lines: regular files only, opened read-only, gzip unpacked, lines of bounded length."""
 
 import gzip
 import io
@@ -12,15 +12,15 @@ from typing import IO, Any, Final, cast
 from esrally_ebs.errors import FormatError, PlanError
 
 MAX_LINE_BYTES: Final = 16 << 20
-TOO_LONG: Final = b"\x00too long\n"  # stands for a longer line; no format has it
+TOO_LONG: Final = b"\x00too long\n"  # replaces a longer line; no format has it
 _GZIP: Final = b"\x1f\x8b"
-_BOM: Final = b"\xef\xbb\xbf"  # what some editors and shells put before UTF-8
+_BOM: Final = b"\xef\xbb\xbf"  # written before UTF-8 by some editors and shells
 _BUFFER_BYTES: Final = 1 << 20
 _BEGINNING_BYTES: Final = 64 << 10
 
 
 class Log:
-    """One log file; ``lines()`` reads it once, ``line`` is the number of the line last read."""
+    """One log file; ``lines()`` reads it once, ``line`` is the number of the last line read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class Log:
         self.line = 0
 
     def lines(self) -> Iterator[bytes]:
-        """Every line with its end; TOO_LONG for one of more than 16 MiB. Raises FormatError for bad gzip."""
+        """Every line with its line end; TOO_LONG if it exceeds 16 MiB. Raises FormatError for bad gzip."""
         readline = self._file.readline
         try:
             while line := readline(MAX_LINE_BYTES):
@@ -60,7 +60,7 @@ class Log:
 
 
 def _beginning(file: "io.BufferedReader[Any]") -> bytes | None:
-    """The first bytes, none of an empty file; None where they cannot be read, which is said when they are."""
+    """The first bytes; b"" for an empty file, None if unreadable, which reading reports."""
     try:
         return file.peek(1)[:_BEGINNING_BYTES]
     except (OSError, EOFError, zlib.error):
@@ -68,7 +68,7 @@ def _beginning(file: "io.BufferedReader[Any]") -> bytes | None:
 
 
 def _open(path: Path) -> io.BufferedReader:
-    """Open for reading; without waiting, as for a FIFO that nobody writes."""
+    """Open for reading, without waiting for writers (FIFOs)."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The imported workload as a Rally track: the files of the output directory but ``queries.ndjson``."""
+"""Writes the imported workload as a Rally track: all files except ``queries.ndjson``."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ TRACK_PY: Final = '''"""Rally loads this file; all it does is hand Rally's regis
 from esrally_ebs.rally import register  # noqa: F401 - Rally calls track.register(registry)
 '''
 
-# The first lines name the pack's track parameters, as Rally refuses those that no track names.
+# The first lines mention the pack's track parameters, as Rally refuses parameters that a track does not use.
 _TRACK: Final = """{%%- set session = {
   "plan": plan | default(""),
   "volumes": volumes | default(""),
@@ -62,10 +62,10 @@ _TRACK: Final = """{%%- set session = {
   ]
 }
 """
-# Left out where the log names patterns alone: Rally refuses an empty list.
+# Left out if the log names only patterns: Rally refuses an empty list.
 _INDICES: Final = """
   "indices": %s,"""
-# Left out where the log has no arrivals: all requests would be due at once.
+# Left out if the log has no arrivals: all requests would be due at once.
 _AS_LOGGED: Final = """,
     {
       "name": "as-logged",
@@ -92,21 +92,21 @@ _TASK: Final = """        {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSummary:
-    """The result of one import; ``lines`` are those of the logs, all else counts searches and requests."""
+    """Result of one import; ``lines`` counts the logs' lines, all else searches and requests."""
 
     output: Path
     format: str
     lines: int
     requests: int
-    joined: int  # lines that belong to a request begun by another line
+    joined: int  # lines that were added to a request begun by another line
     seconds: float  # from the first request to the last
     templates: int
-    excluded: Mapping[str, int]  # by reason
-    first: Mapping[str, str]  # reason -> where it was met first: "search.json:12"
-    changed: Mapping[str, int]  # how requests differ from those of the log
-    notes: Sequence[str]  # what the log does not tell
-    has_arrivals: bool  # its times are those of a load
-    digest: str  # of the requests
+    excluded: Mapping[str, int]  # number by reason
+    first: Mapping[str, str]  # reason -> first occurrence: "search.json:12"
+    changed: Mapping[str, int]  # number by kind of change from the log's request
+    notes: Sequence[str]  # what the log lacks
+    has_arrivals: bool  # its times are a real load's
+    digest: str  # hash of the requests
 
     def text(self) -> str:
         rows = [
@@ -142,7 +142,7 @@ def write_track(folder: Path, summary: ImportSummary, templates: Templates, indi
 
 
 def _templates(summary: ImportSummary, templates: Templates) -> Iterator[str]:
-    """The text of templates.json, one template after the other: all at once take ten times the memory."""
+    """The text of templates.json, template by template: all at once take ten times the memory."""
     yield f'{{\n  "format": 1,\n  "requests": {summary.requests},\n  "templates": ['
     for number, row in enumerate(templates.rows()):
         yield f"{',' if number else ''}\n{_pretty(row).rstrip()}".replace("\n", "\n    ")
@@ -164,7 +164,7 @@ def _excluded(summary: ImportSummary) -> dict[str, Any]:
 
 
 def _track(summary: ImportSummary, tasks: Sequence[Template], indices: Sequence[str]) -> str:
-    # sessions of other requests are not compared: they have another digest
+    # sessions with other requests are not compared: their digests differ
     search = {"operation-type": "search", "param-source": PARAM_SOURCE, "queries": summary.digest}
     operations: list[dict[str, Any]] = [
         {"name": each.name, **search, "template": each.name} for each in tasks
@@ -184,7 +184,7 @@ def _track(summary: ImportSummary, tasks: Sequence[Template], indices: Sequence[
 
 
 def _plain(value: Any) -> str:  # noqa: ANN401 - what JSON can hold
-    """JSON in which Jinja, which Rally reads tracks with, finds nothing: ``{{`` in an index's name."""
+    """JSON without Jinja syntax, as Rally reads tracks with Jinja: ``{{`` in an index's name."""
     text = orjson.dumps(value).decode()
     return re.sub(r'"(?:[^"\\]|\\.)*"', lambda part: _escaped(part[0]), text)
 

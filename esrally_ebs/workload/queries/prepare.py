@@ -1,6 +1,6 @@
-"""One search of a log to one line of ``queries.ndjson``, or the reason why it is not raced.
+"""Turns one search of a log into a line of ``queries.ndjson``, or the reason why it is not raced.
 
-Dates that mean "now" are fixed to the time of the log; literals are hashed if that is wanted.
+Replaces dates relative to "now" by the log's time; hashes literals if requested.
 """
 
 import base64
@@ -24,15 +24,15 @@ from esrally_ebs.workload.queries.search import LoggedSearch, Reason
 from esrally_ebs.workload.queries.shapes import LIMIT, Shape, Shapes, Templates, asked_of, is_object
 
 _MAX_NAMES: Final = 10_000
-_MAX_TARGETS: Final = 3_500  # of the 4,096 bytes that a node takes for the line with a request's URL
-_LATEST_US: Final = 253_402_300_799_999_999  # the end of the year 9999; as many digits as the order has
+_MAX_TARGETS: Final = 3_500  # of the 4,096 bytes that a node accepts for the request line
+_LATEST_US: Final = 253_402_300_799_999_999  # end of the year 9999; as many digits as the ordering has
 _FORBIDDEN: Final = frozenset('\\/"<>| \t\r\n#:')
 _REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
-# where a date may begin that means now; JSON may have < and > as \u003c and \u003e
+# where a date relative to now may begin; JSON may have < and > as \u003c and \u003e
 _MAY_BE_NOW: Final = re.compile(r"""(?:["'\[{ :=<>]|\\u00[0-9a-fA-F]{2})now\b""")
-# an index of a data stream, also as one mounts it from a snapshot
+# a data stream's index, also when mounted from a snapshot
 _BACKING: Final = re.compile(r"(?:\w[\w-]*-)?\.ds-(.+?)(?:-\d{4}\.\d\d\.\d\d)?-\d{6,}")
-_FIRST_DATE_US: Final = 946_684_800_000_000  # 2000-01-01; what is earlier counts from the log's begin
+_FIRST_DATE_US: Final = 946_684_800_000_000  # 2000-01-01; earlier times are relative to the log's begin
 DATES_FIXED: Final = "dates fixed to the time of the log"
 DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"
 NARROWED: Final = "narrowed to the index"
@@ -42,12 +42,12 @@ _WRAPPER: Final = re.compile(r'\{\s*"wrapper"\s*:\s*\{\s*"query"\s*:\s*"([\w+/=]
 
 _ISO_TIME: Final = r"\d{4}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)?)?(Z|[+-]\d\d:?\d\d)?"
 _ISO_DATE: Final = re.compile(rf"{_ISO_TIME}(\|\|.*)?")
-_DATE: Final = re.compile(  # with the day, or the year, first
+_DATE: Final = re.compile(  # day or year first
     r"(?:(?:19|20)\d\d([/.-])\d\d?\1\d\d?|\d\d?([/.-])\d\d?\2(?:19|20)\d\d)"
     r"(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
 )
-# Vowel signs, accents that are characters of their own, joiners: they are of the word that they stand in.
-# As ranges, since re looks for characters beyond the first 65,536 one by one.
+# Vowel signs, separate accents and joiners belong to the word that they are in. As ranges, since re searches
+# for characters beyond the first 65,536 one by one.
 _MAJORS: Final = "".join(unicodedata.category(chr(code))[0] for code in range(0x20000))
 _MARKS: Final = "\u200c\u200d\U000e0100-\U000e01ef" + "".join(
     f"{chr(run.start())}-{chr(run.end() - 1)}" for run in re.finditer("M+", _MAJORS)
@@ -55,8 +55,8 @@ _MARKS: Final = "\u200c\u200d\U000e0100-\U000e01ef" + "".join(
 _WORD: Final = rf"\w[\w{_MARKS}]*+"
 _TOKEN: Final = re.compile(_WORD)
 _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
-# Numbers after ^ and ~ weigh and blur. What stands before a colon is a field, and so is what must exist,
-# where the language has fields; in a phrase nothing is.
+# Numbers after ^ and ~ are boosts and fuzziness. Words before a colon are fields, and so are those of
+# "exists", in languages with fields; within a phrase there are none.
 _QUERY_WORD: Final = re.compile(
     r'"(?P<phrase>(?:[^"\\]|\\.)*+)"'
     rf"|(?P<kept>[\^~][\d.]+|\|\|{LUCENE_STEPS}(?!\w))"
@@ -65,26 +65,26 @@ _QUERY_WORD: Final = re.compile(
     re.DOTALL,
 )
 _MASK: Final = re.compile(r"(.+)(/\d{1,3})")
-_ANY_INTEGER_DIGITS: Final = 9  # as many digits make an integer, whatever they are
-# a phrase, or group 1, a regular expression
+_ANY_INTEGER_DIGITS: Final = 9  # so many digits always make an integer
+# a phrase, or group 1: a regular expression
 _QUERY_REGEXP: Final = re.compile(r'"(?:[^"\\]|\\.)*"|((?:\A|(?<=[:\s(+!-]))/.+?/)', re.DOTALL)
 _WITH_INCLUDE: Final = frozenset(("rare_terms", "significant_terms", "significant_text", "terms"))
 _NOT_HASHED: Final = re.compile(r"geo_|shape")
 _OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and aggregations
-_ISO_TIME_IN_QUERY: Final = _ISO_TIME.replace(":", r"\\?:")  # where a colon may be escaped
+_ISO_TIME_IN_QUERY: Final = _ISO_TIME.replace(":", r"\\?:")  # its colons may be escaped
 _BOUNDS_IN_QUERY: Final = re.compile(
     rf"(?<![\w-]){_ISO_TIME_IN_QUERY}(?![\w-])|{LUCENE_RANGE.pattern}|(?<=[:(\s+!-])[<>]=?[^\s()]+"
 )
-# a number, also before the sign of its exponent, or what is between the signs of a date
+# a number, or its part before the exponent's sign; or the part of a date between two signs
 _PART_OF_BOUND: Final = re.compile(r"\d+(T\d+|[eE]\d*)?Z?")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _POINT: Final = re.compile(r"-?\d{1,3}(\.\d+)?, *-?\d{1,3}(\.\d+)?")
 _FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a path to an aggregation
-# The name of an aggregation in it: up to one within it, a bucket or metric in brackets, or the last dot.
+# An aggregation's name in a path: up to one within it, a bucket or metric in brackets, or the last dot.
 _STEP_OF_PATH: Final = re.compile(
     rf"((?:\A|>)\s*)(?!(?:{'|'.join(PATHS_OF_ALL)})\s*(?:>|\Z))([^>\[]+?)(?=\s*(?:[>\[]|\.[^.>\[]+\Z|\Z))"
 )
-# A string of a script, a comment, or a regular expression; group 1 has what makes it a field or a parameter.
+# A script's string, comment or regular expression; group 1 shows that a string is a field or a parameter.
 _SCRIPT_STRING: Final = re.compile(
     r"""(\[|\b(?:containsKey|field)\(|\$\(|\bparams\.\w+,)?\s*(?:'[^']*'|"[^"]*")"""
     r"|/[/*]|(?:\A|[(\[=~,!?:&|<>{;]|\breturn)\s*/"
@@ -93,10 +93,10 @@ _SORTED_MISSING: Final = frozenset(("_first", "_last"))
 
 
 class Hasher(Walk):
-    """Hashes strings, the same string always to the same: word by word, so that their number stays.
+    """Hashes strings consistently, word by word, so that the number of words stays.
 
     Numbers, dates, and points on the map stay; strings of digits become other digits, addresses other
-    addresses. ``refused`` says that a string cannot be hashed and still be asked.
+    addresses. ``refused``: some string cannot be hashed without making the query fail.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Hasher(Walk):
         if (
             where in ("regexp", "kql", "wrapper")
             or key == "categorization_filters"
-            or (key == "regex" and not where)  # of a suggestion
+            or (key == "regex" and not where)  # a suggestion's
             or (where == "query_string" and has_regexp(value))
             or (where in _WITH_INCLUDE and key in ("include", "exclude"))
         ):
@@ -117,7 +117,7 @@ class Hasher(Walk):
             return value
         if (key == "missing" and value in _SORTED_MISSING) or (key == "from" and not where):
             return value
-        if key == "query_vector" and where in ("", "knn"):  # numbers in hexadecimal
+        if key == "query_vector" and where in ("", "knn"):  # hexadecimal numbers
             return value
         is_bound = _OF_BOUNDS.fullmatch(where) and not _LETTER.search(value)
         if is_bound and _address(value.partition("/")[0]) is None:  # nor a network
@@ -150,12 +150,12 @@ class Hasher(Walk):
 
 
 def has_regexp(text: str) -> bool:
-    """Whether a Lucene query string has a regular expression, of which a hash would make another, or none."""
+    """Whether a Lucene query string has a regular expression, which hashing would change or break."""
     return any(_QUERY_REGEXP.findall(text))
 
 
 def hash_query(text: str, *, has_fields: bool = True) -> str:
-    """A query string with its words hashed; operators, dates and bounds stay, and the fields of Lucene's."""
+    """A query string with hashed words; operators, dates, bounds and Lucene's fields stay."""
     bounds = [bound.span() for bound in _BOUNDS_IN_QUERY.finditer(text)]
 
     def hashed(word: re.Match[str]) -> str:
@@ -172,7 +172,7 @@ def hash_query(text: str, *, has_fields: bool = True) -> str:
 
 
 def hash_text(text: str) -> str:
-    """A string with each word hashed; what stands between them (blanks, wildcards) stays."""
+    """A string with each word hashed; blanks and wildcards between words stay."""
     if any(kind.fullmatch(text) for kind in (_ISO_DATE, _DATE, NOW, _POINT)):
         return text
     mask = _MASK.fullmatch(text)
@@ -215,7 +215,7 @@ def _digest(text: str) -> bytes:
 
 
 class ReplayedRequest(NamedTuple):
-    """A request that will be raced."""
+    """A request to race."""
 
     at_us: int
     fields: bytes  # its line in queries.ndjson, from "method" on
@@ -223,17 +223,17 @@ class ReplayedRequest(NamedTuple):
 
 
 class Preparer:
-    """Prepares one search after the other and counts what it changes; its memory is bounded.
+    """Prepares searches one by one, and counts changes; uses bounded memory.
 
-    ``written_us`` is when the log was last written: what ``now`` meant in one without dates.
+    ``written_us``: when the log was last written, the meaning of ``now`` in a log without dates.
     """
 
     def __init__(self, *, index: str | None, hash_literals: bool, modules: bool, written_us: int) -> None:
         self.templates = Templates()
         self.changed: Counter[str] = Counter()
-        self.indices: dict[str, Reason | str] = {}  # targets in the log -> the request's, or the reason
-        self.needed: set[str] = set()  # the names of all targets that requests cannot do without
-        self._last: set[str] = set()  # targets whose names these are
+        self.indices: dict[str, Reason | str] = {}  # targets in the log -> the request's targets, or a reason
+        self.needed: set[str] = set()  # names of all targets that requests require
+        self._last: set[str] = set()  # targets whose names ``needed`` has
         self._index = index
         self._hash = hash_literals
         self._written_us = written_us
@@ -244,7 +244,7 @@ class Preparer:
         body = _unwrapped(search.body)
         shape = self._shapes.of(body)
         if isinstance(targets, Reason):
-            # a point in time names no index, as it has its own
+            # a point in time has its own indices
             return Reason.PIT if shape.reason is Reason.PIT else targets
         if not 0 <= search.at_us <= _LATEST_US:
             return Reason.LINE
@@ -290,7 +290,7 @@ class Preparer:
             self.changed[UNLIMITED] += 1
 
     def _rewritten(self, search: LoggedSearch, body: str, shape: Shape) -> Any:  # noqa: ANN401
-        """The body with dates fixed and literals hashed, without limit; None when it cannot be hashed."""
+        """The body with fixed dates and hashed literals, without time limit; None if it cannot be hashed."""
         has_dates = ("now" in body and _MAY_BE_NOW.search(body)) or '"scale"' in body
         is_changed = shape.has_limit or "\n" in body or "\r" in body
         if not (has_dates or is_changed or self._hash):
@@ -318,7 +318,7 @@ class Preparer:
         self.changed[DATES_FIXED if search.at_us >= _FIRST_DATE_US else DATES_GUESSED] += 1
 
     def _params(self, search: LoggedSearch) -> dict[str, str]:
-        """The URL's parameters with dates fixed and literals hashed."""
+        """The URL's parameters with fixed dates and hashed literals."""
         params = dict(search.params)
         if "now" in params.get("q", ""):
             freezer = Freezer(self._now_us(search))
@@ -345,13 +345,13 @@ class Preparer:
         return reached
 
     def _new_targets(self, targets: str) -> str | Reason:
-        """The indices that the request is sent to."""
+        """Indices for the request."""
         names = [name for name in targets.split(",") if name]
         if reason := why_no_index(names):
             return reason
         if self._index is not None:
             narrowed = [_narrowed(names, index) for index in self._index.split(",")]
-            # each once, where it was last: what is excluded of several patterns stands behind all of them
+            # each name once, at its last place: exclusions follow all patterns that they apply to
             last = dict.fromkeys(name for kept in reversed(narrowed) for name in reversed(kept))
             names = list(reversed(last))
         targets = ",".join(names)
@@ -361,26 +361,26 @@ class Preparer:
 
 
 def why_no_index(names: Sequence[str]) -> Reason | None:
-    """Why these cannot be the names of what is searched; None where they can."""
+    """Why these cannot be names of indices to search; None if they can."""
     if any(name.startswith("<") for name in names):
         return Reason.DATE_INDEX
     if any(_REMOTE.match(name) for name in names):
         return Reason.CLUSTER
     if any(not name.strip(".") or _FORBIDDEN & set(name) for name in names):
         return Reason.INDEX
-    # beside others, _all is as little one to Elasticsearch as any name with an underscore
+    # beside other names, _all is as invalid as any name with an underscore
     return Reason.INDEX if any(name[0] in "_+" for name in names) and names != ["_all"] else None
 
 
 def _narrowed(names: Sequence[str], index: str) -> Sequence[str]:
-    """What of a search of these names stays on an index, or on those that fit a pattern; empty for nothing.
+    """The part of a search of these names that stays on ``index``, a name or pattern; empty for none.
 
-    Where that is more than a URL takes, it is the pattern, most likely what was asked: slow logs name shards.
+    If a URL cannot hold that, the pattern itself, most likely what was asked: slow logs name shards.
     """
     if "*" not in index:
         return [index] if _reaches(names, index) else []
     kept: list[str] = []
-    has_pattern = False  # behind none, a node takes what begins with a minus for a name, which none has
+    has_pattern = False  # without a pattern before it, a minus is part of a name, which none has
     for name in names or ["_all"]:
         own = _within(name, index)
         if own == f"-{index}":
@@ -396,14 +396,14 @@ def _narrowed(names: Sequence[str], index: str) -> Sequence[str]:
 
 
 def _within(name: str, index: str) -> str:
-    """What of a name lies within a pattern of indices: all of that, where the name is a wider pattern."""
+    """The part of a name within a pattern of indices: the pattern, if the name is a wider pattern."""
     sign = "-" if name.startswith("-") else ""
     is_wider = name == "_all" or fnmatchcase(index, name.removeprefix("-"))
     return f"{sign}{index}" if is_wider else name
 
 
 def _may_overlap(name: str, index: str) -> bool:
-    """Whether an index may fit a name and a pattern; two patterns are compared by how they begin and end."""
+    """Whether some index may match both a name and a pattern; compares patterns by beginning and end."""
     if "*" not in name:
         return fnmatchcase(name, index)
     begins = [pattern.partition("*")[0] for pattern in (name, index)]
@@ -413,7 +413,7 @@ def _may_overlap(name: str, index: str) -> bool:
 
 
 def _reaches(names: Sequence[str], index: str) -> bool:
-    """Whether a search of these names is one of the index, which the last name that fits decides."""
+    """Whether a search of these names includes the index; the last matching name decides."""
     fitting = [
         name for name in names if name == "_all" or any(fnmatchcase(index, each) for each in _names_of(name))
     ]
@@ -421,13 +421,13 @@ def _reaches(names: Sequence[str], index: str) -> bool:
 
 
 def _names_of(name: str) -> Sequence[str]:
-    """The name of an index, and that of the data stream that it is a part of, which slow logs do not have."""
+    """An index's name and that of its data stream, which slow logs lack."""
     backing = _BACKING.fullmatch(name)
     return (name, backing[1]) if backing else (name.removeprefix("-"),)
 
 
 def _hash_preference(text: str) -> str:
-    """A preference of the user's own; ``_local`` and its like are Elasticsearch's."""
+    """Hashes a user's preference; ``_local`` and the like are Elasticsearch's."""
     return text if text.startswith("_") else hash_text(text)
 
 
@@ -441,14 +441,14 @@ def _quoted(targets: str) -> str:
 
 
 def _unwrapped(body: str | None) -> str:
-    """The body with queries that its client (Spring's) sent in Base64 as the queries that they are."""
+    """The body with Base64 queries of its client (Spring's) decoded."""
     if body is None:
-        return ""  # no JSON
+        return ""  # not JSON
     return _WRAPPER.sub(_decoded, body) if '"wrapper"' in body else body or "{}"
 
 
 def _decoded(wrapper: re.Match[str]) -> str:
-    """The query in a wrapper; the wrapper itself where that is no JSON."""
+    """The query in a wrapper; the wrapper itself if that is not JSON."""
     try:
         query = base64.b64decode(wrapper[1], validate=True).decode()
     except ValueError:

@@ -1,7 +1,7 @@
-"""Requests of an imported workload, as Rally asks its parameter sources for them.
+"""Replays an imported workload's requests as a Rally parameter source.
 
-Rally makes one source per task and process, so a source keeps only where each of its requests is in
-``queries.ndjson`` (8 bytes each) and reads it when its turn comes.
+Rally makes a source for each task and process, so a source only keeps the places of its requests in
+``queries.ndjson`` (8 bytes each), and reads a request when it is needed.
 """
 
 import math
@@ -18,21 +18,20 @@ from esrally_ebs.errors import PlanError
 
 PARAM_SOURCE: Final = "ebs-workload"
 QUERIES: Final = "queries.ndjson"
-TEMPLATES: Final = "templates"  # key of how many of them a whole log has
-MAX_TASKS: Final = 20  # of the default challenge; the share of what has no task is said
-# Every other request of a template is this share of it further, from the fastest in the log to the slowest
-# (the golden ratio spreads any number of them evenly); the one after it is as far from the other end.
+TEMPLATES: Final = "templates"  # key: number of templates in a whole log
+MAX_TASKS: Final = 20  # of the default challenge; the share without a task is reported
+# Requests of a template alternate: one is this share further from the fastest to the slowest (multiples of
+# the golden ratio are evenly spread), the next as far from the other end.
 _STRIDE: Final = (math.sqrt(5) - 1) / 2
 
 
 class Replay:
-    """Parameters of Rally's ``search`` from ``queries.ndjson`` in the track's directory.
+    """Parameters for Rally's ``search`` from ``queries.ndjson`` in the track's directory.
 
-    With ``template`` in the operation: that template's requests, spread over their durations in the log (over
-    the log, if it has none), none twice before all have been once, without end, from the one numbered
-    ``first`` on. Without: the whole log in
-    order, once (with ``cycle`` again and again), or with ``piece`` = (number from 1, of how many) a piece of
-    it; each client takes its share.
+    With ``template`` in the operation: that template's requests, from number ``first`` on, without end;
+    spread over their durations in the log (over the log, if it has none), all once before any repeats.
+    Without: the whole log in order, once (with ``cycle``, repeatedly), or with ``piece`` = (number from 1, of
+    how many) a piece of it; each client takes its share.
     """
 
     def __init__(self, track: Any, params: dict[str, Any], **_: object) -> None:  # noqa: ANN401 - Rally's
@@ -53,16 +52,16 @@ class Replay:
 
     @property
     def infinite(self) -> bool:
-        """Whether it begins again after its last request."""
+        """Whether it starts over after its last request."""
         return self._cycles or self._template is not None
 
     @property
     def percent_completed(self) -> float | None:
-        """How much of the log has been asked for, 0 to 1; None for a template."""
+        """Share of the log that has been sent, 0 to 1; None for a template."""
         return None if self.infinite else self._asked * self._clients / len(self)
 
     def __len__(self) -> int:
-        """Of how many requests it is."""
+        """Number of its requests."""
         return len(self._offsets)
 
     def partition(self, index: int, total: int) -> "Replay":
@@ -72,11 +71,11 @@ class Replay:
         return part
 
     def due_s(self) -> float:
-        """When the log has the next request, s since its first; StopIteration after the last."""
+        """When the log's next request is due, in seconds since its first. StopIteration after the last."""
         return self._at(self._position()) - self._at(0)
 
     def gap_s(self) -> float:
-        """From one request to the next in the mean, s; 0 where there is but one."""
+        """Mean seconds between requests; 0 if there is only one."""
         count = len(self)
         return (self._at(count - 1) - self._at(0)) / (count - 1) if count > 1 else 0.0
 
@@ -84,7 +83,7 @@ class Replay:
         return float(self._read(position)["at"])
 
     def _position(self) -> int:
-        """The place of the next request in ``_offsets``; StopIteration after the last of the log."""
+        """Index of the next request in ``_offsets``. StopIteration after the log's last."""
         position = self._first + self._asked * self._clients + self._client
         count = len(self._offsets)
         if position >= count and not self.infinite:
@@ -92,7 +91,7 @@ class Replay:
         return position % count
 
     def params(self) -> dict[str, Any]:
-        """The next request; StopIteration after the last of the log."""
+        """The next request. StopIteration after the log's last."""
         request = self._read(self._position())
         self._asked += 1
         index = request["path"].rpartition("/")[0].lstrip("/")  # quoted, as Rally puts it into a path
@@ -100,7 +99,7 @@ class Replay:
             "operation-type": "search",
             "index": index,
             "type": None,
-            # or requests that are asked again, and those with fixed dates, would not reach the volume
+            # else repeated requests, and those with fixed dates, would not reach the volume
             "cache": None if "request_cache" in request["params"] else False,
             "detailed-results": False,
             "response-compression-enabled": True,
@@ -116,14 +115,14 @@ class Replay:
             request: dict[str, Any] = orjson.loads(line)
             if request.keys() >= _PARTS:
                 return request
-        except (orjson.JSONDecodeError, AttributeError):  # the latter of what is no object
+        except (orjson.JSONDecodeError, AttributeError):  # AttributeError: no object
             pass
         raise PlanError(f"{self._path}: no request: {line[:80]!r}; {_AGAIN}")
 
 
 _PARTS: Final = frozenset(("at", "path", "params", "body"))
 _AGAIN: Final = "import the workload again, from this file if you have changed it"
-_LENGTH_BITS: Final = 26  # of a line: up to 64 MiB
+_LENGTH_BITS: Final = 26  # bits for a line's length: up to 64 MiB
 _LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
 
 
@@ -135,21 +134,21 @@ def _piece(offsets: "array[int]", number: int, of: int, path: Path) -> "array[in
 
 
 def _version(path: Path) -> int:
-    """When the file was last written; 0 when it is not there."""
+    """When the file was last written; 0 if it does not exist."""
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
 @cache
 def _opened(path: Path, version: int) -> int:
-    """The log, open for all sources of a process: of a knee's clients each has one for each template."""
+    """The log, opened once for all sources in a process: a knee's clients have one for each template."""
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 @lru_cache(maxsize=MAX_TASKS)
 def _offsets(path: Path, template: str | None, version: int) -> "array[int]":
-    """Where the requests of a template (None = all) are: offset and length in one number.
+    """Places of a template's requests (None = all): offset and length in one number.
 
-    Kept, since each block of a race has a source of its own, which would read the whole file again.
+    Cached, since each block of a race has its own source, which would read the whole file again.
     """
     ending = f'"template":"{template}"}}\n'.encode() if template is not None else b""
     offsets, took_ms = array("Q"), array("d")
@@ -170,8 +169,8 @@ def _offsets(path: Path, template: str | None, version: int) -> "array[int]":
 
 
 def _spread(offsets: "array[int]", took_ms: "array[float]") -> "array[int]":
-    """The same in another order: any number of the first have the median of all durations, nearly."""
-    import numpy as np  # here, where requests are replayed: to make a track of logs needs none of it
+    """Reordered so that any number of first entries has nearly the median of all durations."""
+    import numpy as np  # imported here, for replaying: making a track from logs does not need it
 
     shares = (0.5 + np.arange(len(offsets) // 2 + 1) * _STRIDE) % 1
     both = np.stack([shares, 1 - shares], axis=1).ravel()[: len(offsets)]
@@ -180,6 +179,6 @@ def _spread(offsets: "array[int]", took_ms: "array[float]") -> "array[int]":
 
 
 def _took_ms(line: bytes) -> float:
-    """The log's duration of a request; 0 where it has none. Without reading all of a long body."""
+    """A request's duration in the log; 0 if it has none. Does not parse long bodies completely."""
     number = re.match(rb"\d+(?:\.\d+)?(?:e[+-]?\d+)?", line.rpartition(b'"took_ms":')[2])
     return float(number[0]) if number else 0.0

@@ -1,4 +1,4 @@
-"""A REST request to searches: what audit logs, GoReplay files (read here, too) and our own log hold."""
+"""Turns REST requests into searches, for audit logs, GoReplay files (read here, too) and our own log."""
 
 import math
 import re
@@ -32,13 +32,13 @@ _HEADER_KEYS: Final = words(
     "index indices type preference routing search_type request_cache ignore_unavailable allow_no_indices "
     "expand_wildcards ignore_throttled allow_partial_search_results ccs_minimize_roundtrips"
 )
-_CAPITAL: Final = re.compile("(?<=[a-z])[A-Z]")  # Elasticsearch takes ignoreUnavailable, too
-_COUNT: Final = {"size": 0, "track_total_hits": True}  # what Elasticsearch makes of a _count
+_CAPITAL: Final = re.compile("(?<=[a-z])[A-Z]")  # Elasticsearch also accepts ignoreUnavailable
+_COUNT: Final = {"size": 0, "track_total_hits": True}  # Elasticsearch's implementation of _count
 _WRITES: Final = words(
     "_bulk _create _delete_by_query _doc _reindex _update _update_by_query _close _open _forcemerge "
     "_refresh _flush _rollover _shrink _split _clone _aliases _mapping _mappings _settings"
 )
-_HOST: Final = re.compile(r"\Ahttps?://[^/?]*")  # before the path of a request that went by a proxy
+_HOST: Final = re.compile(r"\Ahttps?://[^/?]*")  # before the path of a request through a proxy
 _LANGUAGES: Final = frozenset(("_eql", "_esql", "_query", "_sql"))
 
 _MONKEYS: Final = "🐵🙈🙉".encode()
@@ -49,20 +49,20 @@ PAYLOAD: Final = re.compile(rb"([123]) ([0-9a-f]+) (\d{1,20})(?: \d+)?\r?\n")
 def searches(
     search: LoggedSearch, method: str, path: str, params: Mapping[str, str], *, missing: Reason | None = None
 ) -> Iterator[Entry]:
-    """The searches that a request stands for: one, those of an ``_msearch``, or the reason for none.
+    """The searches of a request: one, those of an ``_msearch``, or the reason for none.
 
-    ``search`` gives what does not depend on path and parameters; ``missing`` says why it has no body where
-    that is not because the request had none.
+    ``search`` has everything independent of path and parameters; ``missing`` is the reason for a missing
+    body, if the request had one.
     """
     path, _, query = _HOST.sub("", path).partition("?")
     params = {**url_params(query), **params}
     segments = [unquote(segment) for segment in path.split("/") if segment]
     if segments[1:2] == ["_doc"] and segments[2:] in (["_search"], ["_msearch"], ["_count"]):
-        del segments[1]  # a type, as version 7 takes it
-    names = [segment.partition(",")[0] for segment in segments]  # of an API, or the first of several indices
+        del segments[1]  # a type, which version 7 accepts
+    names = [segment.partition(",")[0] for segment in segments]  # of APIs, or the first of several indices
     at = next((i for i, name in enumerate(names) if name.startswith("_") and name != "_all"), -1)
     api = "/".join(segments[at:]) if at >= 0 else ""
-    # as Elasticsearch takes a path without an index
+    # Elasticsearch's default for a path without an index
     targets = segments[0] if at > 0 else params.get("index") or "_all"
     reason = _reason(api, method.upper()) or (Reason.SCROLL if "scroll" in params else missing)
     if reason is not None or search.body is None:
@@ -80,12 +80,12 @@ def searches(
 
 
 def url_params(query: str) -> dict[str, str]:
-    """The parameters of a URL. One without a value (``?explain``) is one, too: it is true."""
+    """A URL's parameters. One without a value (``?explain``) is true."""
     return dict(parse_qsl(query, keep_blank_values=True))
 
 
 def json_params(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Parameters that stand in JSON, as a URL has them; null is as good as none."""
+    """Parameters from JSON as in a URL; null means absent."""
     return {name: _url_text(value) for name, value in fields.items() if value is not None}
 
 
@@ -100,12 +100,12 @@ def msearch(lines: Iterable[bytes], search: LoggedSearch) -> Iterator[Entry]:
     for header, body in pairs(lines):
         empty = False
         yield msearch_pair(header, body, search) if body else Skipped(Reason.BODY)
-    if empty:  # a request all the same
+    if empty:  # still a request
         yield Skipped(Reason.LINE)
 
 
 def pairs(lines: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Headers with their bodies. An empty line is a header without fields, unless one follows it."""
+    """Headers with their bodies. An empty line is an empty header, unless a header follows it."""
     blank, header = False, None
     for line in lines:
         if header is not None:
@@ -151,7 +151,7 @@ def msearch_pair(header: bytes, body: bytes, search: LoggedSearch) -> Entry:
 
 
 def _as_search(search: LoggedSearch, params: Mapping[str, str]) -> Entry:
-    """What a ``_count`` counts; ``min_score`` is no parameter of a search's URL."""
+    """The search that a ``_count`` counts; ``min_score`` is no URL parameter of a search."""
     try:
         least = {"min_score": float(params["min_score"])} if "min_score" in params else {}
         if not all(map(math.isfinite, least.values())):
@@ -163,7 +163,7 @@ def _as_search(search: LoggedSearch, params: Mapping[str, str]) -> Entry:
 
 
 def _reason(api: str, method: str) -> Reason | None:
-    """Why a request to this API is not raced; None when it is."""
+    """Why requests to this API are not raced; None if they are."""
     first = api.partition("/")[0]
     if first in _LANGUAGES:
         return Reason.LANGUAGE
@@ -182,7 +182,7 @@ def _reason(api: str, method: str) -> Reason | None:
 
 
 def parse_goreplay(lines: Iterable[bytes]) -> Iterator[Entry]:
-    """Payloads between lines of three monkeys; each a line of type, id and time, then the HTTP message."""
+    """Payloads between lines of three monkeys: a line of type, id and time, then the HTTP message."""
     payload: list[bytes] = []
     size = 0
     for line in lines:
@@ -202,7 +202,7 @@ def _payload(lines: list[bytes]) -> Iterator[Entry]:
         return
     match = PAYLOAD.fullmatch(lines[0])
     if match is None or match[1] != b"1":
-        reason = Reason.LINE if match is None else Reason.EVENT  # the latter is an answer
+        reason = Reason.LINE if match is None else Reason.EVENT  # EVENT: an answer
         yield Skipped(Reason.LONG if TOO_LONG in lines else reason)
         return
     more = True
@@ -217,11 +217,11 @@ def _payload(lines: list[bytes]) -> Iterator[Entry]:
 
 
 def _http(at_us: int, message: bytes) -> tuple[Iterator[Entry], bytes]:
-    """The searches of an HTTP request, and what its client sent behind it without waiting for the answer."""
+    """Searches of an HTTP request, and further requests that its client sent without waiting (pipelining)."""
     head, _, body = message.partition(b"\r\n\r\n")
     request, *rows = head.decode(errors="replace").split("\r\n")
     method, url, _ = request.split(" ")
-    # authorization and all other headers stay behind
+    # ignores authorization and all other headers
     headers = {name.strip().lower(): value.strip() for name, _, value in (row.partition(":") for row in rows)}
     is_cut, more = False, b""
     if headers.get("transfer-encoding", "").lower() == "chunked":
@@ -232,14 +232,14 @@ def _http(at_us: int, message: bytes) -> tuple[Iterator[Entry], bytes]:
     missing = None
     if (packed_by := headers.get("content-encoding", "identity").lower()) != "identity":
         body, missing = _unpacked(body, packed_by)
-    # an empty first line is a header of an msearch
+    # an empty first line is an msearch's header
     text = None if missing or is_cut else body.decode().rstrip()
     search = LoggedSearch(at_us, "", text, client=hash_client(headers.get("x-opaque-id", "")))
     return searches(search, method, url, {}, missing=missing), more
 
 
 def _unpacked(body: bytes, by: str) -> tuple[bytes, Reason | None]:
-    """A body that was packed by gzip; with the reason when it cannot be unpacked."""
+    """A gzipped body, unpacked; or the reason why it cannot be."""
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
         unpacked = unpacker.decompress(body, MAX_LINE_BYTES) if by == "gzip" else b""
@@ -249,7 +249,7 @@ def _unpacked(body: bytes, by: str) -> tuple[bytes, Reason | None]:
 
 
 def _unchunked(body: bytes) -> tuple[bytes, bytes]:
-    """A body put together of its chunks, and what follows the last of them."""
+    """A chunked body put together, and what follows its last chunk."""
     parts: list[bytes] = []
     while body:
         size, _, body = body.partition(b"\r\n")

@@ -1,4 +1,4 @@
-"""What a line of a log is: a search, or something that is left out for a reason."""
+"""Entries of a log: a search, or something left out for a reason."""
 
 import hashlib
 from datetime import UTC, datetime, timedelta
@@ -8,16 +8,16 @@ from typing import Final, NamedTuple
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_S: Final = 86_400
-_FIRST_MS: Final = 10**11  # of 1973; seconds are less
-_LAST_MS: Final = 10**14  # of 5138; microseconds are more
-_LONG_NAME: Final = 256  # characters; longer ones are hashed anew each time, so that few are kept
+_FIRST_MS: Final = 10**11  # in 1973; seconds are smaller
+_LAST_MS: Final = 10**14  # in 5138; microseconds are larger
+_LONG_NAME: Final = 256  # characters; longer names are hashed each time, not cached
 
-# what a log line raises that is not what its format promises
+# raised by lines that break their format's promises
 FIELD_ERRORS: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
 
 
 class Reason(StrEnum):
-    """Why an entry of a log is not raced; the keys of ``excluded.json``."""
+    """Why a log's entry is not raced; keys of ``excluded.json``."""
 
     LINE = "line cut off or not of the format"
     LONG = "line longer than 16 MiB"
@@ -49,28 +49,28 @@ class Reason(StrEnum):
 
 
 class Part(NamedTuple):
-    """One shard and phase of a search, as shard slow logs have them."""
+    """One shard and phase of a search, from shard slow logs."""
 
-    request: str  # trace id or X-Opaque-Id; "" = the log has none
+    request: str  # trace id or X-Opaque-Id; "": none in the log
     of_index: str
     shard: str  # "[index][0]"
     phase: str  # "query" or "fetch"
-    shards: int  # of the whole request
+    shards: int  # number of shards of the whole request
 
 
 class LoggedSearch(NamedTuple):
-    """One search of a log. A named tuple, not a dataclass: a million are made in seconds."""
+    """One search in a log. A named tuple, not a dataclass: millions must be made within seconds."""
 
-    at_us: int  # when it started: microseconds since the epoch, or since the log began where that is all
-    targets: str  # comma-separated as in a path; "" = not in the log
-    body: str | None  # JSON; None = the log's body cannot be read
+    at_us: int  # start, in microseconds since the epoch, or since the log's begin if no more is known
+    targets: str  # comma-separated, as in a path; "": not in the log
+    body: str | None  # JSON; None: the log's body is unreadable
     params: tuple[tuple[str, str], ...] = ()  # of the URL
     took_ms: float | None = None
     hits: int | None = None
     client: str = ""
     part: Part | None = None
     zoned: bool = True  # False: the log's time had no time zone and was read as UTC
-    change: str = ""  # how the request was changed to be a search: a key of "changed" in excluded.json
+    change: str = ""  # how the request was changed to become a search: a key of "changed" in excluded.json
 
 
 class Skipped(NamedTuple):
@@ -83,12 +83,12 @@ Entry = LoggedSearch | Skipped
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text, for sets of names that are too many for a line each."""
+    """The set of words in a text, for sets with too many names for a line each."""
     return frozenset(text.split())
 
 
 def parse_time(text: str | float) -> tuple[int, bool]:
-    """ISO 8601 to microseconds since the epoch, and whether it named its time zone (else it is UTC).
+    """Microseconds since the epoch from ISO 8601, and whether it had a time zone (else UTC is assumed).
 
     Of milliseconds since the epoch, as an index may give them, too, also as text. ValueError for what is
     neither.
@@ -106,13 +106,13 @@ def parse_time(text: str | float) -> tuple[int, bool]:
 
 
 def format_time(at_us: int) -> str:
-    """Microseconds since the epoch as Elasticsearch's ``strict_date_optional_time``, to the millisecond."""
+    """Microseconds since the epoch in Elasticsearch's ``strict_date_optional_time``, with milliseconds."""
     moment = _EPOCH + timedelta(microseconds=at_us)
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def hash_client(name: str) -> str:
-    """Who asked, so that clients are told apart and none is named; "" stays."""
+    """A client's name as a hash, which distinguishes clients without naming them; "" stays."""
     return _hashed(name) if len(name) < _LONG_NAME else _hashed.__wrapped__(name)
 
 

@@ -1,8 +1,8 @@
-"""The shape of a query: what is left when its literals are taken out; and queries grouped by it.
+"""The shape of a query (all but its literals), and templates: queries grouped by shape.
 
-Two queries of one shape are of one template. A million bodies are not walked through one by one: a regular
-expression reads the JSON's tokens and gives a key without literals (the skeleton); only a new skeleton is
-walked through (``dsl``). The shape is made of the skeleton alone, so it cannot depend on a literal.
+A million bodies are not walked through one by one: a regular expression reads the JSON's tokens and gives a
+key without literals (the skeleton); only a new skeleton is walked through (``dsl``). The shape is made from
+the skeleton alone, so it cannot depend on a literal.
 """
 
 import hashlib
@@ -19,28 +19,28 @@ from esrally_ebs.workload.queries.dsl import MODULE_PARTS, PARTS, PATHS_OF_ALL, 
 from esrally_ebs.workload.queries.search import Reason, words
 
 _LITERAL_PARAMS: Final = words("from preference q routing stats suggest_text terminate_after")
-_MAX_VALUE_CHARS: Final = 200  # of another parameter of the URL, so that targets are no longer than names
+_MAX_VALUE_CHARS: Final = 200  # of other URL parameters, so that targets stay as short as names
 MAX_DEPTH: Final = 60
 LIMIT: Final = "timeout"
 _MAX_SKELETONS: Final = 50_000
-_MAX_CHARS: Final = 16 << 20  # of skeletons with their shapes, and of the shapes that were looked up last
-_MAX_SHAPE_CHARS: Final = 8_000  # a longer one is told from others by its hash, so that all fit into memory
-_MAX_BODIES: Final = 20_000  # met last; of a dashboard's queries most are
+_MAX_CHARS: Final = 16 << 20  # of skeletons with shapes, and of the shapes looked up last
+_MAX_SHAPE_CHARS: Final = 8_000  # longer shapes are identified by their hash, so that all fit into memory
+_MAX_BODIES: Final = 20_000  # most recent ones; a dashboard's queries mostly repeat
 _MAX_BODY_CHARS: Final = 1_000
-_REST: Final = r'[^"\\]*+(?:"|(?:\\.[^"\\]*+)++")'  # of a string; possessive: nothing in it is tried twice
+_REST: Final = r'[^"\\]*+(?:"|(?:\\.[^"\\]*+)++")'  # rest of a string; possessive, so nothing is tried twice
 _STRING: Final = f'"{_REST}'
 _BLANKS: Final = r"[ \t\r\n]*+"
 _COLON: Final = f"{_BLANKS}:{_BLANKS}"
-_ITEMS: Final = rf"(?:[-+., \t\r\n0-9A-Za-z]++|{_STRING})"  # of a list of words, numbers and strings
+_ITEMS: Final = rf"(?:[-+., \t\r\n0-9A-Za-z]++|{_STRING})"  # in a list of words, numbers and strings
 _LIST: Final = rf"\[{_ITEMS}*+\]"
-_LITERALS: Final = rf"(?!{_BLANKS}\]){_ITEMS}++(?=\])"  # all that is in such a list; they are one literal
+_LITERALS: Final = rf"(?!{_BLANKS}\]){_ITEMS}++(?=\])"  # all elements of such a list, which are one literal
 _KEPT_NUMBERS: Final = "size|shard_size|k|num_candidates|track_total_hits"
 _KEPT_STRINGS: Final = (
     "field|fields|default_field|path|type|mode|score_mode|boost_mode|operator|default_operator|interval|"
     "calendar_interval|fixed_interval|sort|_source|includes|excludes|docvalue_fields|stored_fields"
 )
-# One match is a run of structure, which is group 1, and the literal after it, if there is one. Structure is
-# brackets, commas, keys, keys with a value that is kept, and words that are never literals.
+# A match is a run of structure (group 1), and the following literal, if any. Structure: brackets, commas,
+# keys, keys with a value that is kept, and words that are never literals.
 _RUN: Final = re.compile(
     rf'((?:"(?:(?:{_KEPT_STRINGS})"{_COLON}(?:{_STRING}|{_LIST}|true|false)'
     rf'|(?:{_KEPT_NUMBERS})"{_COLON}(?:true|false|"[0-9]++"|[0-9]++(?![.\w]))|interval"{_COLON}[-+.0-9Ee]++'
@@ -52,39 +52,39 @@ _ANY_STRING: Final = re.compile(_STRING)
 _PAINLESS: Final = (None, "painless", "expression")
 _LITERAL: Final = "?"
 OF_DATES: Final = ("date_histogram", "date_range", "range")  # whose bounds may be fixed, and given a format
-_SEARCHES: Final = ("knn", "suggest")  # parts of a body that search as queries do
-MAX_TEMPLATES: Final = 2_000  # what more shapes there are is one template, OTHER
+_SEARCHES: Final = ("knn", "suggest")  # parts of a body that search like queries
+MAX_TEMPLATES: Final = 2_000  # further shapes share one template, OTHER
 OTHER: Final = "other"
 _MAX_LAST: Final = 50_000
-# 50 buckets to a factor of e: a percentile is within 1 % of the log's
+# 50 buckets per factor of e: percentiles are within 1 % of the log's
 _BUCKETS_PER_E: Final = 50
 _LEAST_MS: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shape:
-    """What bodies of one shape have in common; ``reason`` says why they cannot be raced, if so."""
+    """Common properties of bodies with one shape; ``reason``: why they cannot be raced, or None."""
 
     reason: Reason | None
     text: str = ""  # canonical JSON with "?" for literals
-    label: str = ""  # what it asks in a few words, fit for a name: "range-date_histogram"
-    has_limit: bool = False  # of time
+    label: str = ""  # short description for use in a name: "range-date_histogram"
+    has_limit: bool = False  # a time limit
 
 
 _NO_OBJECT: Final = Shape(reason=Reason.BODY)
 
 
 class Shapes:
-    """The shapes met so far. ``modules``: whether the node has modules (painless, x-pack ...)."""
+    """All shapes so far. ``modules``: whether the node has modules (painless, x-pack ...)."""
 
     def __init__(self, *, modules: bool = True) -> None:
         self._modules = modules
         self._by_skeleton: dict[str, Shape] = {}
-        self._chars = 0  # of these
+        self._chars = 0  # of ``_by_skeleton``
         self._by_body: dict[str, Shape] = {}
 
     def of(self, body: str) -> Shape:
-        """The shape of a body; its reason says so where that is no JSON object."""
+        """A body's shape; with a reason if the body is no JSON object."""
         shape = self._by_body.get(body)
         if shape is None:
             shape = self._of_skeleton(body) if is_object(body) else _NO_OBJECT
@@ -122,7 +122,7 @@ class Shapes:
     def _reason(self, node: dict[str, Any], walk: Walk) -> Reason | None:
         checks = (
             (Reason.PIT, "pit" in node),
-            (Reason.SCROLL, "slice" in node),  # which nothing else takes
+            (Reason.SCROLL, "slice" in node),  # only scrolls use slices
             (Reason.SCRIPT, not all(_is_painless(script) for script in walk.scripts)),
             (Reason.PART, bool(node.keys() - PARTS - MODULE_PARTS)),
             (Reason.QUERY, walk.unknown_query),
@@ -133,18 +133,18 @@ class Shapes:
 
 
 class _Shaper(Walk):
-    """Takes literals out; a list of nothing else is one of them, however long."""
+    """Replaces literals by "?"; a list of only literals is one literal."""
 
     def literal(self, value: Any, key: str, where: str) -> Any:  # noqa: ANN401
         return _LITERAL
 
     def options(self, options: dict[str, Any], where: str, *, walked: dict[str, Any]) -> dict[str, Any]:
-        # how dates are written is no more than they are; fixing them may have added it
+        # formats of dates count as literals; replacing dates may have added them
         return {key: value for key, value in walked.items() if where not in OF_DATES or key != "format"}
 
     def named(self, parts: dict[str, Any]) -> dict[str, Any]:
         shapes = sorted(parts.values(), key=lambda one: orjson.dumps(one, option=orjson.OPT_SORT_KEYS))
-        # words with weights have no shape
+        # weighted words are one literal
         return {_LITERAL: shapes[:1] if shapes[:1] == [_LITERAL] else shapes} if shapes else {}
 
     def data(self, parts: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -154,12 +154,12 @@ class _Shaper(Walk):
         return text if text in PATHS_OF_ALL else _LITERAL
 
     def _list(self, walked: list[Any]) -> list[Any]:
-        # the points of a polygon, too, which are lists or objects of literals
+        # also a polygon's points, lists or objects of literals
         return walked[:1] if all(part == walked[0] for part in walked) else walked
 
 
 def _shortened(text: bytes) -> bytes:
-    """A shape; its size and its hash where it is too long to be kept."""
+    """A shape's text; if too long to keep, its size and hash."""
     if len(text) <= _MAX_SHAPE_CHARS:
         return text
     return orjson.dumps(f"{len(text):,} bytes, {hashlib.blake2b(text, digest_size=16).hexdigest()}")
@@ -174,7 +174,7 @@ def is_object(text: str) -> bool:
 
 
 def depth(body: str) -> int:
-    """How deep objects and lists are nested in a JSON text."""
+    """Nesting depth of objects and lists in a JSON text."""
     level = deepest = 0
     for char in _ANY_STRING.sub("", body):
         if char in "{[":
@@ -196,7 +196,7 @@ def _is_painless(script: Any) -> bool:  # noqa: ANN401
 
 
 def asked_of(names: str, params: Mapping[str, str]) -> str:
-    """Indices and the URL's parameters, whose literals are those that the same parts of a body are."""
+    """Indices and URL parameters, with literals replaced as in the same parts of a body."""
     if not params:
         return names
     asked = (
@@ -207,13 +207,13 @@ def asked_of(names: str, params: Mapping[str, str]) -> str:
 
 
 class Template:
-    """Queries that differ by their literals only."""
+    """Queries that differ only in literals."""
 
     __slots__ = ("_took", "count", "name", "shape", "target")
 
     def __init__(self, name: str, target: str, shape: str) -> None:
         self.name = name
-        self.target = target  # indices, and the URL's parameters: "logs-?", "logs-??q&size=10"
+        self.target = target  # indices and URL parameters: "logs-?", "logs-??q&size=10"
         self.shape = shape
         self.count = 0
         self._took: Counter[int] = Counter()
@@ -224,7 +224,7 @@ class Template:
             self._took[math.floor(math.log(took_ms + _LEAST_MS) * _BUCKETS_PER_E)] += 1
 
     def took_ms(self) -> dict[str, float] | None:
-        """Percentiles of the log's durations; None where the log has none."""
+        """Percentiles of the log's durations; None if the log has none."""
         total = sum(self._took.values())
         if not total:
             return None
@@ -242,14 +242,14 @@ class Template:
 class Templates:
     def __init__(self) -> None:
         self._by_shape: dict[tuple[str, str], Template] = {}
-        self._last: dict[tuple[Shape, str], Template] = {}  # the same by what is faster to look up
+        self._last: dict[tuple[Shape, str], Template] = {}  # likewise, with a key that is faster to look up
         self._last_chars = 0
         self._other: Template | None = None
 
     def of(self, shape: Shape, target: str) -> Template:
-        """The template of a query with this shape to this target, whatever numbers its names hold.
+        """The template for a query of this shape and target.
 
-        Names that differ by numbers alone are one: of a week's indices a slow log has those that were slow.
+        Ignores numbers in names: of a week's indices, a slow log has only the slow ones.
         """
         template = self._last.get((shape, target))
         if template is None:
@@ -257,7 +257,7 @@ class Templates:
             if len(self._last) >= _MAX_LAST or self._last_chars > _MAX_CHARS:
                 self._last.clear()
                 self._last_chars = len(shape.text) + len(target)
-            names, mark, params = target.partition("?")  # which no name of an index holds
+            names, mark, params = target.partition("?")  # "?" is in no index's name
             alike = dict.fromkeys(re.sub(r"\d+", "?", names).split(","))
             template = self._last[shape, target] = self._of(shape, f"{','.join(alike)}{mark}{params}")
         return template
@@ -275,12 +275,12 @@ class Templates:
         return template
 
     def ranked(self) -> list[Template]:
-        """The most frequent first; those of one count by name."""
+        """The most frequent first; equally frequent ones by name."""
         used = [*self._by_shape.values(), *([self._other] if self._other else [])]
         return sorted(used, key=lambda template: (-template.count, template.name))
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """As ``templates.json`` lists them."""
+        """Rows of ``templates.json``."""
         ranked = self.ranked()
         total = sum(template.count for template in ranked)
         for template in ranked:

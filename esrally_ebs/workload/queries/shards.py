@@ -1,14 +1,14 @@
-"""Shard slow logs: the lines of one request, one per shard and phase, made one request again.
+"""Shard slow logs: combines the lines of one request, one per shard and phase, into one search.
 
-Lines belong together when they have the same id (trace id, else X-Opaque-Id, which all requests of a client
-may share), source and number of shards, when no shard has the same phase twice, and when the time between
-them is no longer than the longest took, at least FAST_SLACK_S (clocks of nodes differ), at most SLACK_S.
-Where several requests can take a line it is of the one that it is nearest to: all shards begin the query
-phase at once, and the fetch phase when the last of them has ended it. So the same query asked again by the
-same client is another request, and two asked at once are told apart as soon as a shard comes twice. A line is
-written when its phase ends: that of a shard which was slower than the others by more than SLACK_S is of the
-request that began when it did. A fetch may be read before the query phase that it follows, as clocks of nodes
-differ: where no request takes it, it waits FAST_SLACK_S for one.
+Lines belong together if they have the same id (trace id, else X-Opaque-Id, which all requests of a client may
+share), source and number of shards, no shard has the same phase twice, and the time between them is at most
+the longest duration, but at least FAST_SLACK_S (nodes' clocks differ) and at most SLACK_S. If several
+requests could have a line, it goes to the nearest: all shards begin the query phase at once, and the fetch
+phase when the last one has finished it. So the same query repeated by a client is another request, and two
+simultaneous ones are told apart once a shard occurs twice. A line is written when its phase ends: one of a
+shard that was slower than the others by more than SLACK_S belongs to the request that began at the same time.
+As nodes' clocks differ, a fetch may be read before the query phase that it follows: if no request takes it,
+it waits FAST_SLACK_S for one.
 
 A shard logs a range of dates without its bounds where all of its own dates are within: that is what it asks.
 So one search of several days has lines of several sources. What lacks shards is put together where sources
@@ -17,7 +17,7 @@ are one but for bounds, with the bounds that any of them has.
 Where clocks of nodes differ by more, a request falls into parts, each with the shards that the other lacks,
 and always as far apart: that is counted, and said.
 
-Lines come by the ends of their phases, as nodes write them. Memory is bounded: a request is given out when
+Lines come in order of their phases' ends, as nodes write them. Memory is bounded: a request is finished when
 the log is WAIT_S past its end, or when MAX_OPEN wait.
 """
 
@@ -32,14 +32,14 @@ from esrally_ebs.workload.queries.search import LoggedSearch, Part
 
 SLACK_S: Final = 2.0
 FAST_SLACK_S: Final = 0.25
-WAIT_S: Final = 10.0  # the most that one shard or its fetch may take longer than what came before
-MAX_OPEN: Final = 20_000  # requests that wait for further lines
+WAIT_S: Final = 10.0  # longest time that one shard or its fetch may take beyond what came before
+MAX_OPEN: Final = 20_000  # requests waiting for further lines
 MAX_OPEN_BYTES: Final = 32 << 20  # of their bodies
-_PARTED_MIN: Final = 20  # requests in parts, that tell
-_ALIKE_US: Final = 100_000  # parts are as far apart as those of most
-_ALIKE_SHARE: Final = 0.8  # of them at least
-_NEIGHBOURS: Final = 8  # of a part, that may be its other
-_FARTHER: Final = 100  # requests in a row that are no nearer: those before them are farther still
+_PARTED_MIN: Final = 20  # fewer requests in parts show nothing
+_ALIKE_US: Final = 100_000  # tolerance for parts to be equally far apart
+_ALIKE_SHARE: Final = 0.8  # least share of parts that are
+_NEIGHBOURS: Final = 8  # requests near a part that may be its other part
+_FARTHER: Final = 100  # consecutive requests that are no nearer: earlier ones are further still
 _SLACK_US: Final = round(SLACK_S * 1e6)
 _FAST_SLACK_US: Final = round(FAST_SLACK_S * 1e6)
 _WAIT_US: Final = round(WAIT_S * 1e6)
@@ -52,7 +52,7 @@ _Key = tuple[str, str | None, int, str]
 
 
 class _Request:
-    """A request of which further lines may come."""
+    """A request that may get further lines."""
 
     __slots__ = (
         "body",
@@ -79,7 +79,7 @@ class _Request:
             self.key_but_bounds = key[0], _RANGE.sub(r"\1", self.body), *key[2:]
         self.start_us = self.end_us = self.queried_us = search.at_us
         self.slack_us = 0
-        self.is_parted = False  # another part of it is known
+        self.is_parted = False  # whether another part of it is known
         self.indices: set[str] = set()
         self.shards: set[str] = set()
         self.steps: set[tuple[str, str]] = set()  # shard and phase
@@ -87,7 +87,7 @@ class _Request:
         self.add(search, part, end_us)
 
     def takes(self, search: LoggedSearch, part: Part, end_us: int) -> bool:
-        """Whether a line of a step that this request lacks can be of it."""
+        """Whether a line, with a step that this request lacks, may belong to it."""
         if part.shards and part.shard not in self.shards and len(self.shards) >= part.shards:
             return False
         if part.phase == "query" and end_us > self.end_us + _SLACK_US:
@@ -96,7 +96,7 @@ class _Request:
         return search.at_us <= self.end_us + slack_us and end_us >= self.start_us - slack_us
 
     def distance_us(self, search: LoggedSearch, part: Part) -> int:
-        """How far a line's begin is from when this request began its phase."""
+        """Distance from a line's begin to this request's begin of that phase."""
         return abs(search.at_us - (self.start_us if part.phase == "query" else self.queried_us))
 
     def add(self, search: LoggedSearch, part: Part, end_us: int) -> None:
@@ -137,12 +137,12 @@ class _Request:
         self.hits = None if self.hits is None or part.hits is None else self.hits + part.hits
 
     def is_rest_of(self, other: "_Request") -> bool:
-        """Whether this has just the shards that the other lacks."""
+        """Whether this has exactly the shards that the other lacks."""
         total = self.key[2]
         return len(self.shards) + len(other.shards) == total and self.shards.isdisjoint(other.shards)
 
     def search(self) -> LoggedSearch:
-        """The request: from the first line's start to the last one's end; hits if all shards have theirs."""
+        """The request as a search, from first start to last end; hits only if all shards have theirs."""
         queried = sum(phase == "query" for _, phase in self.steps)
         return self.first._replace(
             at_us=self.start_us,
@@ -155,12 +155,12 @@ class _Request:
 
 
 def ended_us(search: LoggedSearch) -> int:
-    """When a search, or its phase on a shard, was over."""
+    """When a search, or its phase on a shard, ended."""
     return search.at_us + round((search.took_ms or 0.0) * 1000)
 
 
 def _key(search: LoggedSearch, part: Part) -> _Key:
-    """What lines of one request have in common; requests of one shard are told apart by it."""
+    """What all lines of a request share; for single-shard requests, also the shard."""
     return part.request, search.body, part.shards, part.shard if part.shards == 1 else ""
 
 
@@ -169,7 +169,7 @@ def _slack_us(took_us: int) -> int:
 
 
 class _Alike:
-    """Requests that only their times tell apart; ``lacking`` has, by shard and phase, those without that."""
+    """Requests that only differ in time; ``lacking``: by shard and phase, those without that step."""
 
     __slots__ = ("lacking", "open")
 
@@ -190,7 +190,7 @@ class _Alike:
 
 
 def _nearest(lacking: dict[int, _Request], search: LoggedSearch, part: Part, end_us: int) -> _Request | None:
-    """The request that a line is of; None when it begins one. Those begun last are looked at first."""
+    """The request that a line belongs to; None if it begins one. Checks the latest first."""
     nearest, least_us, farther = None, 0, 0
     for request in reversed(lacking.values()):
         if request.takes(search, part, end_us):
@@ -205,13 +205,13 @@ def _nearest(lacking: dict[int, _Request], search: LoggedSearch, part: Part, end
 
 
 class OutOfOrderError(Exception):
-    """A log has a line that is older than one before: its lines must be sorted first."""
+    """A line is older than one before it: the log must be sorted first."""
 
 
 class Joiner:
-    """Makes requests of lines; ``joined`` of ``lines`` went into a request that another line had begun.
+    """Combines lines into requests; ``joined`` of ``lines`` were added to a request begun by another line.
 
-    Of ``lacking`` of them the log has not all shards.
+    ``lacking`` requests have shards missing in the log.
     """
 
     def __init__(self) -> None:
@@ -223,13 +223,13 @@ class Joiner:
         self._with_ranges: dict[_Key, dict[int, _Request]] = {}  # by what they are but for bounds
         self._early: deque[tuple[LoggedSearch, Part, int]] = deque()  # fetches that no request took so far
         self._bytes = 0
-        self._apart_us = array("q")  # parts of one request
-        self._log_us = 0  # the latest end so far
+        self._apart_us = array("q")  # distances between parts of one request
+        self._log_us = 0  # latest end so far
 
     def requests(self, searches: Iterable[LoggedSearch]) -> Iterator[LoggedSearch]:
-        """Every request, about in the order of their ends; searches that are no part of one pass through.
+        """All requests, roughly in order of their ends; searches that are no part of one pass through.
 
-        Raises OutOfOrderError where times go back by more than SLACK_S.
+        Raises OutOfOrderError if times go back by more than SLACK_S.
         """
         for search in searches:
             part = search.part
@@ -247,7 +247,7 @@ class Joiner:
             yield from self._close()
 
     def clocks_differ(self) -> str:
-        """That requests fell into parts as clocks of nodes differ; empty when they did not."""
+        """Says that requests fell into parts because nodes' clocks differ; "" if they did not."""
         apart_us = sorted(self._apart_us)
         middle_us = apart_us[len(apart_us) // 2] if apart_us else 0
         alike = sum(abs(each - middle_us) <= _ALIKE_US for each in apart_us)
@@ -273,7 +273,7 @@ class Joiner:
             self._begin(search, part, end_us)
 
     def _joins(self, search: LoggedSearch, part: Part, end_us: int) -> bool:
-        """Add a line to the request that it is of, if one has begun."""
+        """Add a line to its request; returns whether that has begun."""
         key = _key(search, part)
         alike = self._by_key.get(key)
         if alike is None:
@@ -299,7 +299,7 @@ class Joiner:
         self._bytes += len(search.body or "")
 
     def _begin_early(self) -> None:
-        """Add the fetch that waits longest to its request, if that has begun by now, or begin one."""
+        """Add the oldest waiting fetch to its request, if that has begun by now; else begin one."""
         search, part, end_us = self._early.popleft()
         self._bytes -= len(search.body or "")
         if not self._joins(search, part, end_us):
@@ -346,7 +346,7 @@ class Joiner:
         return min(wholes, key=lambda each: abs(each.start_us - part.start_us), default=None)
 
     def _look_for_rest(self, request: _Request, alike: _Alike) -> None:
-        """Note how far the rest of a request is from it, if one that is open is that."""
+        """If an open request is the rest of this one, note their distance."""
         for other in islice(alike.open.values(), _NEIGHBOURS):
             is_near = other.start_us <= request.end_us + _SLACK_US
             if is_near and not other.is_parted and other.is_rest_of(request):
