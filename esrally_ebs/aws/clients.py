@@ -1,8 +1,8 @@
-"""The one door to AWS: an operation's name and parameters in, its whole answer out, every failure one line.
+"""The only access to AWS: an operation's name and parameters in, its whole answer out; failures in one line.
 
 Endpoints, credentials and profiles are the AWS SDK's own (``AWS_ENDPOINT_URL``, ``AWS_ENDPOINT_URL_EC2``,
 ``AWS_PROFILE``, an instance role ...). The region is ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the profile's,
-or whatever the caller found (the instance's own).
+or one that the caller found (the instance's own).
 """
 
 import email.utils
@@ -20,30 +20,31 @@ from typing import Any, Protocol
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.kernel_trees import Roots
 
-# What an id begins with says what it is of: a user, a role, a key ... (IAM's "unique identifiers").
+# Prefixes of ids: a user, a role, a key ... (IAM's "unique identifiers").
 _KINDS = "A3T[A-Z0-9]|ABIA|ACCA|AGPA|AIDA|AIPA|AKIA|ANPA|ANVA|APKA|AROA|ASCA|ASIA"
-_ENCODED = "(?<=%[0-9A-Fa-f]{2})"  # in an address a colon is %3A
+_ENCODED = "(?<=%[0-9A-Fa-f]{2})"  # %3A is a colon in an address
 _KEY_ID = re.compile(rf"(?:(?<![A-Za-z0-9])|{_ENCODED})(?:{_KINDS})[A-Z0-9]{{12,}}(?![A-Z0-9])")
-# After a hyphen it is an account, too (AdministratorAccess-123456789012), unless that is an id's or a UUID's.
+# After a hyphen it may be an account (AdministratorAccess-123456789012), but not in ids of resources or in
+# UUIDs.
 _IDS = ("vol", "snap", "i", "fs", "fsmt", "fsap", "eni", "subnet", "sg", "vpc", "ami", "r")
 _NO_ID = "".join(rf"(?<!(?<![\w-]){prefix}-)" for prefix in _IDS) + "(?<![0-9a-f]{4}-[0-9a-f]{4}-)"
 _ACCOUNT = re.compile(rf"(?:(?<![0-9A-Za-z])|{_ENCODED}){_NO_ID}[0-9]{{12}}(?![0-9A-Za-z])")
-# Session tokens, encoded authorization messages and signatures: nothing else of AWS has words this long.
+# Session tokens, encoded authorization messages and signatures: AWS has no other words of this length.
 _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{64,}")
-_METADATA_TOKEN = re.compile(r"\bAQAEA[A-Za-z0-9+/=_-]{20,}")  # of IMDSv2; 56 characters
-# A secret key has 40 characters of base64; a path may have as many, and begins with a slash.
+_METADATA_TOKEN = re.compile(r"\bAQAEA[A-Za-z0-9+/=_-]{20,}")  # IMDSv2's; 56 characters
+# A secret key has 40 characters of base64; paths may have as many, but begin with a slash.
 _BASE64 = "[A-Za-z0-9+/]"
 _SECRET = re.compile(
     rf"(?<!{_BASE64})(?!/)(?={_BASE64}*[a-z])(?={_BASE64}*[A-Z])(?={_BASE64}*[0-9]){_BASE64}{{40,}}={{0,2}}"
 )
 
-REHEARSAL_VARIABLE = "ESRALLY_EBS_REHEARSE_AWS"  # names an instance; AWS itself must not be reached then
+REHEARSAL_VARIABLE = "ESRALLY_EBS_REHEARSE_AWS"  # names an instance; then AWS itself must not be reached
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CONNECT_S = 5.0
 _READ_S = 30.0
-_PAGE_SIZE = 500  # volumes, instances or modifications in one answer
-_ATTEMPTS = 5  # of one call, the SDK's "standard" mode: back-off with jitter, throttling included
-_IAM_PREFIX: Mapping[str, str] = {"efs": "elasticfilesystem"}  # where it is not the service's own name
+_PAGE_SIZE = 500  # items per answer: volumes, instances or modifications
+_ATTEMPTS = 5  # per call, in the SDK's "standard" mode: back-off with jitter, also when throttled
+_IAM_PREFIX: Mapping[str, str] = {"efs": "elasticfilesystem"}  # where it differs from the service's name
 _DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
 THROTTLED = frozenset(
     {
@@ -84,9 +85,10 @@ _CREDENTIALS_STEP = "correct where credentials are from (credential_process, AWS
 
 
 def redacted(text: str) -> str:
-    """The text without what must not be kept of an AWS account: key ids, account numbers, tokens, signatures.
+    """The text without an AWS account's secrets: key ids, account numbers, tokens, signatures.
 
-    Messages of AWS carry ARNs with the account's number; whatever is stored, logged or shown comes here.
+    AWS's messages contain ARNs with the account's number; everything stored, logged or shown passes through
+    here.
     """
     text = _KEY_ID.sub("<key>", text)
     for pattern in (_TOKEN, _METADATA_TOKEN, _SECRET):
@@ -95,17 +97,17 @@ def redacted(text: str) -> str:
 
 
 def quieten_sdk() -> None:
-    """Keep what the SDK logs out of Rally's log, which takes what every library says. Idempotent.
+    """Keep the SDK's messages out of Rally's log, which collects those of all libraries. Idempotent.
 
-    It logs whole requests, with key id and session token, and failed refreshes with the role's ARN; what it
-    has to say to us is in the errors that we raise. To be called before each use: Rally's actors give all
-    loggers other settings when they start.
+    The SDK logs whole requests, with key id and session token, and failed refreshes with the role's ARN; our
+    errors have everything we need from it. Call this before each use: Rally's actors reset all loggers when
+    they start.
     """
     sdk = logging.getLogger("botocore")
     sdk.propagate = False
     if not sdk.handlers:
         sdk.addHandler(logging.NullHandler())
-    # At DEBUG it logs addresses, also Elasticsearch's; those of IAM Identity Center name the account.
+    # At DEBUG it logs addresses, including Elasticsearch's; IAM Identity Center's contain the account.
     logging.getLogger("urllib3.connectionpool").addFilter(_redact_record)
 
 
@@ -115,7 +117,7 @@ def _redact_record(record: logging.LogRecord) -> bool:
 
 
 class AwsError(SetupError):
-    """AWS did not do what it was asked for; ``code`` is its own word, e.g. ``InvalidVolume.NotFound``."""
+    """A call to AWS failed; ``code`` is AWS's error code, e.g. ``InvalidVolume.NotFound``."""
 
     def __init__(self, action: str, code: str, message: str) -> None:
         super().__init__(f"AWS {action}: {message}")
@@ -130,28 +132,28 @@ class AwsError(SetupError):
 
     @property
     def unanswered(self) -> bool:
-        """Whether nobody knows what came of the call."""
+        """Whether the call's outcome is unknown."""
         return self.code in _UNANSWERED
 
     @property
     def passes(self) -> bool:
-        """Whether AWS asks to try again later, which the SDK has done a few times already."""
+        """Whether AWS says to try again later; the SDK already has, several times."""
         return self.code in _PASSING
 
     def __reduce__(self) -> tuple[type["AwsError"], tuple[str, str, str]]:
-        """For other processes: an exception is otherwise made anew from its text alone."""
+        """For other processes: by default only an exception's text is pickled."""
         return type(self), (self.action, self.code, self.message)
 
 
 class Api(Protocol):
-    """Whoever answers calls: AWS itself, or a stand-in."""
+    """Something that answers calls: AWS, or a stand-in."""
 
     def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
-        """The answer to one call; AwsError when there is none."""
+        """The answer to one call. Raises AwsError if there is none."""
 
 
 class Aws:
-    """Calls of one region, a client per service. ``on_call`` hears the IAM action of each call first."""
+    """Calls in one region, a client per service. ``on_call`` gets each call's IAM action beforehand."""
 
     def __init__(
         self,
@@ -166,7 +168,7 @@ class Aws:
         self._session: Any = None
         self._clients: dict[str, Any] = {}
         self._making = threading.Lock()
-        # our clock against AWS's at the first answer, which has whole seconds
+        # our clock minus AWS's at the first answer; AWS gives whole seconds
         self.clock_off_s: float | None = None
 
     def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
@@ -180,13 +182,13 @@ class Aws:
         try:
             return _answer(self._client(service), _sdk("botocore").xform_name(operation), params)
         except botocore.ClientError as error:
-            raise _refused(action, error) from None  # the cause's text may hold an account number
-        # ValueError: an endpoint that is no address; OSError: a file or a program that is to give credentials
+            raise _refused(action, error) from None  # the cause may contain an account number
+        # ValueError: an invalid endpoint; OSError: a file or program that should provide credentials
         except (botocore.BotoCoreError, parsers.ResponseParserError, ValueError, OSError) as error:
             raise _unreached(action, error) from None
 
     def _hear(self, *, parsed: Mapping[str, Any], **_: object) -> None:
-        """The SDK's event of an answer."""
+        """Handle the SDK's event of an answer."""
         if self.clock_off_s is None:
             self.clock_off_s = _clock_off_s(parsed, time.time())
 
@@ -207,11 +209,11 @@ class Aws:
 
 
 def _answer(client: Any, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ANN401
-    """The answer to a call; of one that has pages, all of them as one; of an object, with its bytes."""
+    """The answer to a call: all pages as one; for an object, with its bytes."""
     if not client.can_paginate(name):
         answer: Mapping[str, Any] = getattr(client, name)(**params)
         return {**answer, "Body": answer["Body"].read()} if "Body" in answer else answer
-    # EC2 takes a size of pages beside filters, not beside ids; without one it refuses very large accounts
+    # EC2 accepts a page size with filters, not with ids; without one it refuses very large accounts
     config = {"PageSize": _PAGE_SIZE} if "Filters" in params else {}
     whole: Mapping[str, Any] = (
         client.get_paginator(name).paginate(**params, PaginationConfig=config).build_full_result()
@@ -220,24 +222,24 @@ def _answer(client: Any, name: str, params: Mapping[str, Any]) -> Mapping[str, A
 
 
 def credentials_end(roots: Roots) -> float | None:
-    """When the credentials end (seconds since the epoch), if no machine renews them by itself.
+    """When the credentials end (seconds since the epoch), unless they are renewed automatically.
 
-    None where that is not known. Nothing of AWS's is asked but what the SDK needs for a role or a login.
+    None if unknown. Asks AWS only what the SDK needs for a role or a login.
     """
     botocore = _sdk("botocore.exceptions")
     try:
         credentials = _session(roots).get_credentials()
         if credentials is None or credentials.method in _RENEWED:
             return None
-        credentials.get_frozen_credentials()  # a role's are fetched only now
+        credentials.get_frozen_credentials()  # fetches a role's credentials
     except (botocore.BotoCoreError, botocore.ClientError, ValueError, OSError):
-        return None  # the first call says so in better words
+        return None  # the first call gives a better message
     end = getattr(credentials, "_expiry_time", None)  # the SDK has no public name for it
     return None if end is None else float(end.timestamp())
 
 
 def leads_here(url: str) -> bool:
-    """Whether an address is one of this machine's own."""
+    """Whether a URL leads to this machine."""
     try:
         return urllib.parse.urlsplit(url).hostname in _LOOPBACK
     except ValueError:
@@ -245,12 +247,12 @@ def leads_here(url: str) -> bool:
 
 
 def action_of(service: str, operation: str) -> str:
-    """The action as IAM policies write it: ``ec2:DescribeVolumes``."""
+    """The action's name in IAM policies: ``ec2:DescribeVolumes``."""
     return f"{_IAM_PREFIX.get(service, service)}:{operation}"
 
 
 def configured_region() -> str | None:
-    """The region of the environment or of the profile; None when neither names one."""
+    """The region from the environment or the profile; None without either."""
     named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if named:
         return named
@@ -263,9 +265,9 @@ def configured_region() -> str | None:
 
 
 def _session(roots: Roots) -> Any:  # noqa: ANN401
-    """A session whose credentials come from the metadata service only on EC2: elsewhere nobody is asked.
+    """An SDK session that uses the metadata service's credentials only on EC2: elsewhere nobody is asked.
 
-    In a rehearsal it signs nothing for AWS itself, also not what the SDK asks for by itself (STS for a role).
+    In a rehearsal it signs nothing for AWS itself, including the SDK's own calls (STS for a role).
     """
     core = _sdk("botocore.session").Session()
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
@@ -277,15 +279,16 @@ def _session(roots: Roots) -> Any:  # noqa: ANN401
 
 @functools.cache
 def _loader(data_path: str | None) -> Any:  # noqa: ANN401
-    """What reads the SDK's descriptions of services and keeps them: one for all sessions of this process.
+    """The SDK's loader of service descriptions, shared by all sessions of this process.
 
-    EC2's alone takes most of the time of making a client. Credentials and settings stay each session's own.
+    EC2's description takes most of the time of making a client. Sessions keep their own credentials and
+    settings.
     """
     return _sdk("botocore.loaders").create_loader(data_path)
 
 
 def _check_rehearsal(*, event_name: str, request: Any, **_: object) -> None:  # noqa: ANN401
-    """SetupError when a rehearsal would ask AWS itself: some variables overrule AWS_ENDPOINT_URL."""
+    """Raise SetupError if a rehearsal would call AWS itself: some variables override AWS_ENDPOINT_URL."""
     if os.environ.get(REHEARSAL_VARIABLE) and not leads_here(request.url):
         service = event_name.split(".")[1]
         raise SetupError(
@@ -295,7 +298,7 @@ def _check_rehearsal(*, event_name: str, request: Any, **_: object) -> None:  # 
 
 
 def _clock_off_s(answer: Mapping[str, Any], now_s: float) -> float | None:
-    """How much later it is here than the answer's header says; half a second is the header's own doubt."""
+    """Our clock minus the answer's header; the header is accurate to half a second."""
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
         return now_s - email.utils.parsedate_to_datetime(date).timestamp() - 0.5 if date else None
@@ -304,7 +307,7 @@ def _clock_off_s(answer: Mapping[str, Any], now_s: float) -> float | None:
 
 
 def _sdk(module: str) -> Any:  # noqa: ANN401 - the SDK has no types
-    """A module of the SDK, imported now: sessions that need no AWS need no boto3 either."""
+    """A module of the SDK, imported now: sessions without AWS need no boto3."""
     quieten_sdk()
     try:
         return importlib.import_module(module)

@@ -1,8 +1,8 @@
-"""CloudWatch's minutes of volumes, instance and file systems: a window in, telemetry points out, base units.
+"""CloudWatch's minutes of volumes, instances and file systems, as telemetry points in base units.
 
-Everything here is of the policy ``policies/telemetry.json``. A metric costs 0.01 USD per 1,000 asked for
-(GetMetricData, us-east-1, 2025); ``price_usd`` is what a window costs. To collect them after a session
-is never a reason for it to fail: they come with some minutes' delay.
+All calls are in ``policies/telemetry.json``. Metrics cost 0.01 USD per 1,000 requested (GetMetricData,
+us-east-1, 2025); ``price_usd`` is a window's cost. Metrics come with some minutes' delay; failing to collect
+them never makes a session fail.
 """
 
 import queue
@@ -27,7 +27,7 @@ PERIOD_S = 60
 KEPT_DAYS = 15  # for which CloudWatch has values of each minute
 _BATCH = 500  # metrics per call
 _USD_PER_METRIC = 0.01 / 1000
-_LOOK_BACK_S = 1800  # for the latest value: basic metrics of an instance come every five minutes
+_LOOK_BACK_S = 1800  # to find the latest value: an instance's basic metrics come every five minutes
 
 PATIENCE_S = 30.0
 _MISSING = "CloudWatch's minutes are missing: "
@@ -36,7 +36,7 @@ _LATER = "'esrally-ebs cloudwatch' fetches them later"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric of CloudWatch, and what it is called and measured in here."""
+    """A CloudWatch metric, with its name and unit here."""
 
     theirs: str
     statistic: str
@@ -45,7 +45,8 @@ class Metric:
     scale: float = 1.0
 
 
-# Percent become fractions, milliseconds seconds. Checks are 0 or 1: the maximum says whether it was ever 1.
+# Percentages become fractions, milliseconds seconds. Checks are 0 or 1: the maximum says whether it ever was
+# 1.
 _VOLUME = (
     Metric("BurstBalance", "Average", "burst_balance", "", 0.01),
     Metric("VolumeQueueLength", "Average", "queue_length", ""),
@@ -78,7 +79,7 @@ _FILE_SYSTEM = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """An arm and what of AWS's it stands on."""
+    """An arm and its resources on AWS."""
 
     arm: str
     volume_ids: tuple[str, ...] = ()
@@ -87,7 +88,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One metric of one thing."""
+    """One metric of one resource."""
 
     arm: str
     device: str  # the volume's, file system's or instance's id
@@ -97,7 +98,7 @@ class Query:
 
 
 def queries(subjects: Sequence[Subject], instance_id: str = "") -> list[Query]:
-    """All metrics of these arms; without the instance's id, those of the instance are left out."""
+    """All metrics of these arms; without an instance id, those of the instance are left out."""
     result: list[Query] = []
     for subject in subjects:
         for volume in subject.volume_ids:
@@ -106,15 +107,15 @@ def queries(subjects: Sequence[Subject], instance_id: str = "") -> list[Query]:
                 result += _queries(subject.arm, "AWS/EBS", volume, _VOLUME_OF_INSTANCE, instance=instance_id)
         if subject.file_system_id:
             result += _queries(subject.arm, "AWS/EFS", subject.file_system_id, _FILE_SYSTEM)
-        if subject.volume_ids and instance_id:  # the same for all arms, and shown with each
+        if subject.volume_ids and instance_id:  # the same for all arms, shown with each
             result += _queries(subject.arm, "AWS/EC2", instance_id, _INSTANCE)
     return result
 
 
 def fetch(api: Api, queries: Sequence[Query], start_s: float, end_s: float) -> list[TelemetryPoint]:
-    """All minutes that CloudWatch has between two times (epoch): ``at_s`` is each minute's end.
+    """All minutes between two times (epoch seconds); ``at_s`` is a minute's end.
 
-    Ordered by time. Raises AwsError.
+    In order of time. Raises AwsError.
     """
     points = [
         point
@@ -125,31 +126,31 @@ def fetch(api: Api, queries: Sequence[Query], start_s: float, end_s: float) -> l
 
 
 def price_usd(queries: Sequence[Query]) -> float:
-    """What one ``fetch`` costs."""
+    """Cost of one ``fetch``, in USD."""
     return len(queries) * _USD_PER_METRIC
 
 
 def burst_balances(api: Api, volume_ids: Iterable[str], now_s: float) -> dict[str, float]:
-    """The latest BurstBalance (a fraction) of those volumes that have one. Raises AwsError."""
+    """Latest BurstBalance (a fraction) of the volumes that have one. Raises AwsError."""
     return _latest(
         api, [q for volume in volume_ids for q in _queries("", "AWS/EBS", volume, _VOLUME[:1])], now_s
     )
 
 
 def burst_credits(api: Api, file_system_ids: Iterable[str], now_s: float) -> dict[str, float]:
-    """The latest BurstCreditBalance (bytes) of those EFS file systems that have one. Raises AwsError."""
+    """Latest BurstCreditBalance (bytes) of the EFS file systems that have one. Raises AwsError."""
     credits = (_BURST_CREDITS,)
     return _latest(api, [q for id_ in file_system_ids for q in _queries("", "AWS/EFS", id_, credits)], now_s)
 
 
 def instance_balances(api: Api, instance_id: str, now_s: float) -> dict[str, float]:
-    """The instance's latest ``io`` and ``byte`` balance, as far as it has them. Raises AwsError."""
+    """The instance's latest ``io`` and ``byte`` balances, if it has them. Raises AwsError."""
     points = fetch(api, _queries("", "AWS/EC2", instance_id, _INSTANCE[2:]), now_s - _LOOK_BACK_S, now_s)
     return {point.metric.split("_")[1]: point.value for point in points}
 
 
 def _latest(api: Api, queries: Sequence[Query], now_s: float) -> dict[str, float]:
-    """The last value of each device's one metric."""
+    """Latest value by device, of one metric each."""
     return {point.device: point.value for point in fetch(api, queries, now_s - _LOOK_BACK_S, now_s)}
 
 
@@ -208,7 +209,7 @@ def _whole_minute(epoch_s: float) -> datetime:
 
 
 def collect_in_time(folder: SessionFolder, *, patience_s: float = PATIENCE_S) -> None:
-    """``collect`` for at most ``patience_s``; what goes wrong becomes a warning of the session."""
+    """``collect`` for at most ``patience_s``; failures become a warning of the session."""
     try:
         session = load_session(folder.path)
         wanted = queries_of(session)
@@ -226,11 +227,11 @@ def _missing(why: str) -> str:
 
 
 def _ask_in_time(session: Session, wanted: Sequence[Query], patience_s: float) -> list[TelemetryPoint]:
-    """What CloudWatch answers; whatever asking raises, or queue.Empty when it takes longer than that.
+    """CloudWatch's answer; raises any error of asking, or queue.Empty after ``patience_s``.
 
-    A thread asks, since no time limit of the SDK's bounds a whole call: an answer may come byte by byte. It
-    only asks. What comes too late is dropped with it, so nobody writes to a session that has been concluded,
-    and the process need not wait for it.
+    Asks in a thread, since the SDK's timeouts do not limit a whole call: an answer may come byte by byte. The
+    thread only asks: a late answer is dropped, so nobody writes to a concluded session or has to wait for the
+    thread.
     """
     answers: queue.SimpleQueue[list[TelemetryPoint] | Exception] = queue.SimpleQueue()
 
@@ -248,14 +249,14 @@ def _ask_in_time(session: Session, wanted: Sequence[Query], patience_s: float) -
 
 
 def _there(region: str | None, on_call: Callable[[str], None]) -> Api:
-    """The way to AWS in the region of a session, whatever region the environment names by now."""
+    """Access to AWS in a session's region, whatever region the environment names now."""
     return Aws(region, on_call=on_call)
 
 
 def collect(folder: SessionFolder, *, make_api: MakeApi = _there) -> int:
-    """Fetch the minutes of the session's window that it has not yet; how many values were new.
+    """Fetch missing minutes of the session's window; returns the number of new values.
 
-    Raises AwsError or SetupError when AWS does not answer.
+    Raises AwsError or SetupError if AWS does not answer.
     """
     session = load_session(folder.path)
     wanted = queries_of(session)
@@ -284,7 +285,7 @@ def _keep(
 
 
 def queries_of(session: Session) -> list[Query]:
-    """What there is to ask CloudWatch about a session; nothing for one that was not on AWS."""
+    """All queries about a session; empty if it was not on AWS."""
     aws = _aws(session)
     subjects = [
         Subject(arm=name, volume_ids=tuple(arm["volume_ids"]), file_system_id=arm["file_system_id"])

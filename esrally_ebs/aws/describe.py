@@ -1,6 +1,6 @@
-"""Volumes, file systems and instance types as AWS describes them: read-only calls, records in base units.
+"""Volumes, file systems and instance types as described by AWS: read-only calls, records in base units.
 
-Every call here is of the policy ``policies/identity.json``.
+All calls are in ``policies/identity.json``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,25 +10,25 @@ from typing import Any
 from esrally_ebs.aws.clients import Api
 from esrally_ebs.units import GIB, MIB
 
-_MBIT = 1_000_000 / 8  # EC2 gives instance bandwidth in Mbit/s, decimal
+_MBIT = 1_000_000 / 8  # EC2 gives instance bandwidth in decimal Mbit/s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EbsVolume:
-    """One EBS volume as it is provisioned, and what is going on with it."""
+    """One EBS volume's provisioned settings and current state."""
 
     volume_id: str
     type: str
     size_bytes: int
-    iops: int | None  # None where the type has none to provision (st1, sc1, standard)
+    iops: int | None  # None for types without (st1, sc1, standard)
     throughput_bytes_per_s: int | None  # gp3 only
     encrypted: bool
     state: str  # in-use, available ...
-    snapshot_id: str = ""  # what it was made from
+    snapshot_id: str = ""  # the snapshot that it was made from
     fast_restored: bool = False
-    initialised: float | None = None  # fraction; None where AWS does not say
-    modification: str | None = None  # modifying, optimizing, completed, failed, "" for none; None = not known
-    modified: float | None = None  # fraction of that modification
+    initialised: float | None = None  # fraction; None if AWS does not say
+    modification: str | None = None  # modifying, optimizing, completed, failed; "": none; None: unknown
+    modified: float | None = None  # progress of the modification, a fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,37 +39,37 @@ class FileSystem:
     provisioned_bytes_per_s: int | None
     encrypted: bool
     size_bytes: int
-    zone: str  # of a One Zone file system; empty for a regional one
+    zone: str  # for a One Zone file system; "" for a regional one
     state: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceLimits:
-    """What an instance type can move to and from all its EBS volumes together."""
+    """What an instance type can transfer to and from all its EBS volumes together."""
 
     instance_type: str
     baseline_iops: int
     baseline_bytes_per_s: float
-    maximum_iops: int  # for 30 minutes at least once in 24 hours, where it is above the baseline
+    maximum_iops: int  # if above the baseline: for 30 minutes at least once in 24 hours
     maximum_bytes_per_s: float
 
     @property
     def bursts(self) -> bool:
-        """Whether the maximum is lent, not given."""
+        """Whether the maximum is a burst."""
         return self.maximum_iops > self.baseline_iops or self.maximum_bytes_per_s > self.baseline_bytes_per_s
 
 
 def volumes_where(api: Api, name: str, *values: str) -> list[Mapping[str, Any]]:
-    """Volumes as AWS describes them, by one of DescribeVolumes' filters; none for what is not there."""
+    """Volumes as described by AWS, by a filter of DescribeVolumes; empty if there are none."""
     filters = [{"Name": name, "Values": list(values)}]
     volumes: list[Mapping[str, Any]] = api.call("ec2", "DescribeVolumes", Filters=filters)["Volumes"]
     return volumes
 
 
 def modifications_of(api: Api, ids: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Each volume's modifications as AWS describes them, oldest first; none for one never modified.
+    """Each volume's modifications as described by AWS, oldest first; empty if never modified.
 
-    By filter: to ask for a volume that was never modified is an error.
+    Uses a filter: asking by the id of a volume that was never modified is an error.
     """
     filters = [{"Name": "volume-id", "Values": list(ids)}]
     raw = api.call("ec2", "DescribeVolumesModifications", Filters=filters)["VolumesModifications"]
@@ -77,13 +77,13 @@ def modifications_of(api: Api, ids: Sequence[str]) -> list[Mapping[str, Any]]:
 
 
 def describe_volumes(api: Api, ids: Sequence[str]) -> dict[str, EbsVolume]:
-    """Volumes by id as they are provisioned. Raises AwsError, also for an id that is not there."""
+    """Provisioned volumes by id. Raises AwsError, also for an id that does not exist."""
     volumes = api.call("ec2", "DescribeVolumes", VolumeIds=list(ids))["Volumes"]
     return {raw["VolumeId"]: _volume(raw) for raw in volumes}
 
 
 def describe_modifications(api: Api, ids: Sequence[str]) -> dict[str, tuple[str, float | None]]:
-    """State and progress (a fraction) of each volume's latest modification, if it ever had one.
+    """State and progress (a fraction) of each volume's latest modification, if there was one.
 
     Raises AwsError.
     """
@@ -94,9 +94,9 @@ def describe_modifications(api: Api, ids: Sequence[str]) -> dict[str, tuple[str,
 
 
 def describe_initialisation(api: Api, ids: Sequence[str]) -> dict[str, float]:
-    """How much (a fraction) of volumes made from snapshots has been read from them; AWS says so since 2025.
+    """Share of each volume that has been read from its snapshot; AWS reports this since 2025.
 
-    Empty for volumes of which AWS does not say. Raises AwsError.
+    Leaves out volumes for which AWS does not say. Raises AwsError.
     """
     statuses = api.call("ec2", "DescribeVolumeStatus", VolumeIds=list(ids))["VolumeStatuses"]
     return {
@@ -123,7 +123,7 @@ def describe_file_system(api: Api, file_system_id: str) -> FileSystem:
 
 
 def describe_instance_type(api: Api, instance_type: str) -> InstanceLimits | None:
-    """The EBS limits of an instance type; None where AWS publishes none (old types). Raises AwsError."""
+    """An instance type's EBS limits; None if AWS publishes none (old types). Raises AwsError."""
     answer = api.call("ec2", "DescribeInstanceTypes", InstanceTypes=[instance_type])["InstanceTypes"][0]
     info = answer.get("EbsInfo", {}).get("EbsOptimizedInfo")
     if not info:
@@ -138,7 +138,7 @@ def describe_instance_type(api: Api, instance_type: str) -> InstanceLimits | Non
 
 
 def device_mapping(api: Api, instance_id: str) -> dict[str, str]:
-    """Device name (``/dev/sdf``) to volume id of everything that is attached. Raises AwsError."""
+    """Device name (``/dev/sdf``) to volume id for everything attached. Raises AwsError."""
     reservations = api.call("ec2", "DescribeInstances", InstanceIds=[instance_id])["Reservations"]
     return {
         mapping["DeviceName"]: mapping["Ebs"]["VolumeId"]

@@ -1,4 +1,4 @@
-"""EBS detailed performance statistics, NVMe log page 0xD0: bytes or a tool's JSON in, one LogPage out.
+"""EBS detailed performance statistics (NVMe log page 0xD0): parses bytes or a tool's JSON into a LogPage.
 
 Layout as in ``ebsnvme`` (amazon-ec2-utils) and the ``amzn`` plug-in of nvme-cli: little endian, 4096 bytes
 (the further 4096 of an instance store, by I/O size, are not read). Counters run from attach to detach (an
@@ -22,9 +22,9 @@ from esrally_ebs.machine.processes import which as find_tool
 
 PAGE_BYTES = 4096
 
-_MAGIC = frozenset({0x3C23B510, 0xEC2C0D7E})  # of EBS, of an instance store
-_HEAD = struct.Struct("<2I11Q")  # magic, version, the eleven counters
-_HISTOGRAMS = (512, 2056)  # offsets: of reads, of writes
+_MAGIC = frozenset({0x3C23B510, 0xEC2C0D7E})  # EBS's, and an instance store's
+_HEAD = struct.Struct("<2I11Q")  # magic, version, then the eleven counters
+_HISTOGRAMS = (512, 2056)  # offsets of the reads' and the writes'
 _BIN = struct.Struct("<2Q2I")  # lower, upper, count, reserved
 _MAX_BINS = 64
 
@@ -41,7 +41,7 @@ COUNTERS = (
     "ec2_instance_ebs_performance_exceeded_tp",
     "volume_queue_length",
 )
-_OTHER_NAMES = {  # of newer releases of nvme-cli
+_OTHER_NAMES = {  # in newer releases of nvme-cli
     "ec2_instance_ebs_performance_exceeded_iops": "ec2_instance_performance_exceeded_iops",
     "ec2_instance_ebs_performance_exceeded_tp": "ec2_instance_performance_exceeded_tp",
 }
@@ -58,7 +58,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPage:
-    """The whole page: counters by the names that Amazon's own reader prints, and latency histograms."""
+    """The whole page: counters under the names of Amazon's own tool, and latency histograms."""
 
     counters: Mapping[str, int]  # COUNTERS; *_time and *_exceeded_* in us; the queue length is of this moment
     reads: tuple[Bin, ...]
@@ -66,9 +66,9 @@ class LogPage:
 
 
 def parse_log_page(page: bytes, source: str) -> LogPage:
-    """What the device answered; ``source`` names it in messages.
+    """Parse a device's answer; ``source`` names it in messages.
 
-    Raises FormatError for bytes that are not such a page: too short, another magic, impossible bins.
+    Raises FormatError for other bytes: too short, another magic, impossible bins.
     """
     if len(page) < PAGE_BYTES:
         raise _broken(source, f"{len(page)} bytes, a page has {PAGE_BYTES}")
@@ -82,9 +82,9 @@ def parse_log_page(page: bytes, source: str) -> LogPage:
 
 
 def parse_stats_json(text: str, source: str) -> LogPage:
-    """What ``ebsnvme stats -j`` or ``nvme amzn stats -o json`` printed (they print EBS and others alike).
+    """Parse output of ``ebsnvme stats -j`` or ``nvme amzn stats -o json`` (same for EBS and others).
 
-    Raises FormatError when it is not that.
+    Raises FormatError for other text.
     """
     try:
         fields = json.loads(text)
@@ -154,7 +154,7 @@ Ioctl = Callable[[int, int, bytearray], int]
 
 
 class StatisticsReader:
-    """One disk's log page, each time that it is asked for."""
+    """Reads one disk's log page whenever asked."""
 
     def __init__(
         self,
@@ -172,9 +172,9 @@ class StatisticsReader:
         self._tool: list[str] | None = None
 
     def read(self) -> LogPage:
-        """The page now.
+        """The current page.
 
-        Raises SetupError when neither ioctl nor a tool gives it, FormatError for a page that is none.
+        Raises SetupError if neither ioctl nor a tool can read it, FormatError if it is no such page.
         """
         if self._tool is None:
             try:
@@ -200,7 +200,7 @@ class StatisticsReader:
         page = ctypes.create_string_buffer(PAGE_BYTES)
         command = bytearray(command_for(ctypes.addressof(page)))
         status = self._ioctl(self._descriptor, ADMIN_COMMAND, command)
-        if status:  # the device's own: it has no such page
+        if status:  # the device's status: it has no such page
             raise OSError(errno.EOPNOTSUPP, f"NVMe status 0x{status:X}")
         return page.raw
 
@@ -215,8 +215,8 @@ class StatisticsReader:
 
 
 def command_for(address: int) -> bytes:
-    """Get Log Page 0xD0 to ``address``, as the kernel takes it."""
-    page = _LOG_PAGE | (PAGE_BYTES // 4 - 1) << 16  # its 32-bit words are counted from 0
+    """The kernel's command for Get Log Page 0xD0 to ``address``."""
+    page = _LOG_PAGE | (PAGE_BYTES // 4 - 1) << 16  # number of 32-bit words, minus 1
     return COMMAND.pack(
         _GET_LOG_PAGE, 0, 0, _NAMESPACE, 0, 0, 0, address, 0, PAGE_BYTES, page, *[0] * 5, 0, 0
     )

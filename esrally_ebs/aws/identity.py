@@ -1,4 +1,4 @@
-"""Which EBS volumes, EFS or disks a mount is: what this machine knows by itself, without a call to AWS."""
+"""Which EBS volumes, EFS or disks a mount is, from this machine alone, without calling AWS."""
 
 import re
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from esrally_ebs.machine.procfs import Mount
 from esrally_ebs.model import Kind
 
 _EFS_SOURCE = re.compile(r"(?:[a-z0-9-]+\.)?(fs-[0-9a-f]+)\.efs\.[a-z0-9.-]+:.*")
-_ADDRESS = re.compile(r"(?:\d+\.){3}\d+:|\[[0-9a-f:]+\]:")  # of a server that is mounted by no name
-_EFS_STATE = re.compile(r"(fs-[0-9a-f]+)\..+\.\d+")  # of efs-utils: file system, mount point, port
+_ADDRESS = re.compile(r"(?:\d+\.){3}\d+:|\[[0-9a-f:]+\]:")  # a server's address instead of a name
+_EFS_STATE = re.compile(r"(fs-[0-9a-f]+)\..+\.\d+")  # efs-utils: file system, mount point, port
 _PORT = re.compile(r"(?:^|,)port=(\d+)(?:,|$)")
 _KINDS = {Sort.EBS: Kind.EBS, Sort.INSTANCE_STORE: Kind.INSTANCE_STORE}  # of a mount all on such disks
 _REAL = frozenset({"xfs", "ext4", "ext3", "ext2", "btrfs", "f2fs", "zfs", "nfs4", "nfs"})
@@ -21,12 +21,12 @@ _REAL = frozenset({"xfs", "ext4", "ext3", "ext2", "btrfs", "f2fs", "zfs", "nfs4"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """A mount and what it really is."""
+    """A mount and what it is on."""
 
     stack: Stack
     kind: Kind
-    file_system_id: str = ""  # of EFS: fs-...
-    root: bool | None = False  # the system's own disk is among its disks; None where / is on none
+    file_system_id: str = ""  # EFS: fs-...
+    root: bool | None = False  # whether the system's own disk is among its disks; None if / is on none
 
     @property
     def mount_point(self) -> Path:
@@ -34,17 +34,17 @@ class Identity:
 
     @property
     def volume_ids(self) -> tuple[str, ...]:
-        """The EBS volumes that are known so far, each once."""
+        """EBS volumes known so far, without repetition."""
         return tuple(dict.fromkeys(disk.volume_id for disk in self.stack.disks if disk.volume_id))
 
     @property
     def name(self) -> str:
-        """What tells it from all others: volume ids, a file system's id, or the source of the mount."""
+        """A unique name: volume ids, a file system's id, or the mount's source."""
         return self.file_system_id or " ".join(self.volume_ids) or self.stack.mount.source
 
 
 def identify(path: Path, roots: Roots) -> Identity:
-    """The mount that ``path`` lies on. Raises PlanError when it is on none."""
+    """The mount that ``path`` is on. Raises PlanError if there is none."""
     mounts = mounts_of(roots)
     mount = innermost(path, mounts)
     if mount is None:
@@ -53,9 +53,9 @@ def identify(path: Path, roots: Roots) -> Identity:
 
 
 def candidates(roots: Roots) -> list[Identity]:
-    """Every mount that could be an arm: file systems on disks or NFS, written to, each device once.
+    """Mounts that could be an arm: writable file systems on disks or NFS, each device once.
 
-    The system's own mounts are among them, marked: an arm there is possible and a bad idea.
+    Includes the system's own mounts, marked: an arm there is possible but a bad idea.
     """
     mounts = mounts_of(roots)
     own = root_disks(mounts, roots)
@@ -64,19 +64,19 @@ def candidates(roots: Roots) -> list[Identity]:
     for mount in topmost.values():
         if mount.filesystem in _REAL and not mount.read_only:
             other = whole.setdefault(mount.device_number, mount)
-            if len(mount.root) < len(other.root):  # bind mounts show a part of a file system
+            if len(mount.root) < len(other.root):  # bind mounts show part of a file system
                 whole[mount.device_number] = mount
     return [_identity(mount, roots, own) for mount in whole.values()]
 
 
 def root_disks(mounts: Sequence[Mount], roots: Roots) -> frozenset[str]:
-    """The disks that the system itself runs from; none that are known where / is an overlay (a container)."""
+    """Disks that the system runs from; empty if / is an overlay (a container)."""
     root = [mount for mount in mounts if mount.mount_point == Path("/")]
     return stack_of(root[-1], roots).names if root else frozenset()
 
 
 def with_mapping(identity: Identity, mapping: dict[str, str]) -> Identity:
-    """The volume ids of Xen disks filled in from the instance's mapping (device name to volume id)."""
+    """Fill in volume ids of Xen disks from the instance's mapping (device name to volume id)."""
     disks = tuple(_mapped(disk, mapping) for disk in identity.stack.disks)
     changed = replace(identity, stack=replace(identity.stack, disks=disks))
     is_ebs = identity.kind is Kind.EBS or (bool(disks) and all(disk.sort is Sort.EBS for disk in disks))
@@ -84,9 +84,9 @@ def with_mapping(identity: Identity, mapping: dict[str, str]) -> Identity:
 
 
 def with_known(identity: Identity, words: Sequence[str]) -> Identity:
-    """What its maker knows of a mount (ids of volumes, of a file system), where the machine shows none.
+    """Add ids of volumes or a file system known to a mount's maker, if the machine shows none.
 
-    In a rehearsal other devices stand for the volumes, which no serial tells.
+    In a rehearsal other devices stand for volumes, and no serial shows them.
     """
     volumes = [word for word in words if word.startswith("vol-")]
     systems = [word for word in words if word.startswith("fs-")]
@@ -98,7 +98,7 @@ def with_known(identity: Identity, words: Sequence[str]) -> Identity:
         replace(disk, sort=Sort.EBS, volume_id=volume, known_by="made for this arm")
         for disk, volume in zip(identity.stack.disks, volumes, strict=False)
     )
-    # what such a device lies on in a rehearsal is no property of the volume that it stands for
+    # in a rehearsal, the device's own layers are no property of the volume that it stands for
     stack = replace(identity.stack, disks=disks, beneath=frozenset(), caches=(), lowest=())
     return replace(
         identity, kind=Kind.EBS, stack=stack, root=False if identity.stack.beneath else identity.root
@@ -118,7 +118,7 @@ def _mapped(disk: Disk, mapping: dict[str, str]) -> Disk:
 
 
 def _letters(name: str) -> str:
-    """The kernel names xvdf what EC2 names sdf."""
+    """Letters of a Xen device name: the kernel has xvdf for EC2's sdf."""
     return re.sub(r"^(?:xvd|sd|hd)", "", name)
 
 
@@ -127,7 +127,7 @@ def _identity(mount: Mount, roots: Roots, own: frozenset[str]) -> Identity:
     file_system = _efs(mount, roots)
     kinds = {_KINDS.get(disk.sort, Kind.DIRECTORY) for disk in stack.disks}
     of_disks = kinds.pop() if len(kinds) == 1 else Kind.DIRECTORY
-    # by an address on EC2, as that of a mount target
+    # an address, on EC2: probably a mount target's
     by_address = mount.filesystem.startswith("nfs") and _ADDRESS.match(mount.source) is not None
     kind = Kind.EFS if file_system or (by_address and roots.on_ec2()) else of_disks
     root = bool((stack.names | stack.beneath) & own) if own else None
@@ -143,6 +143,6 @@ def _efs(mount: Mount, roots: Roots) -> str:
     port = _PORT.search(mount.super_options)
     if port is None or not mount.source.startswith("127.0.0.1:"):
         return ""
-    states = sorted((roots.run / "efs").glob(f"fs-*.{port[1]}"))  # the tunnel of efs-utils ends at this port
+    states = sorted((roots.run / "efs").glob(f"fs-*.{port[1]}"))  # the efs-utils tunnel with this port
     match = _EFS_STATE.fullmatch(states[0].name) if states else None
     return match[1] if match else ""

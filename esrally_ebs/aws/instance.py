@@ -1,7 +1,7 @@
-"""Which EC2 instance this is: by its metadata service (IMDSv2), by the variable of a rehearsal, and by EC2.
+"""Which EC2 instance this is: from its metadata service (IMDSv2), a rehearsal's variable, and EC2.
 
-The metadata service is asked only where the firmware says EC2. Its endpoint and the consent to ask it are the
-AWS SDKs' own: ``AWS_EC2_METADATA_SERVICE_ENDPOINT``, ``AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE`` (``IPv6``),
+The metadata service is asked only if the firmware says EC2. Its endpoint, and permission to ask it, follow
+the AWS SDKs: ``AWS_EC2_METADATA_SERVICE_ENDPOINT``, ``AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE`` (``IPv6``),
 ``AWS_EC2_METADATA_DISABLED``.
 """
 
@@ -21,13 +21,13 @@ from esrally_ebs.machine.kernel_trees import Roots, text
 _IPV4, _IPV6 = "http://169.254.169.254", "http://[fd00:ec2::254]"
 _TIMEOUT_S = 2.0
 _TOKEN_LIFE_S = 60
-_TOKEN = re.compile(r"[!-~]{1,1024}")  # what can stand in a header
-_WORD = re.compile(r"[A-Za-z0-9.-]{1,64}")  # of what is asked for here; anything else is some other server's
+_TOKEN = re.compile(r"[!-~]{1,1024}")  # valid in a header
+_WORD = re.compile(r"[A-Za-z0-9.-]{1,64}")  # valid metadata here; anything else is another server's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """What an instance says of itself; empty where it does not."""
+    """An instance's facts about itself; "" for missing ones."""
 
     instance_id: str = ""
     instance_type: str = ""
@@ -37,19 +37,19 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The instance that arms are made for, as EC2 describes it."""
+    """The instance that arms are made for, as described by EC2."""
 
     instance: str
     zone: str
     region: str
-    subnet: str = ""  # EFS alone needs these two
+    subnet: str = ""  # this and the next are for EFS only
     security_groups: tuple[str, ...] = ()
 
 
 def this_instance(roots: Roots, environment: Mapping[str, str] = os.environ) -> Instance | None:
-    """This instance; None when this is no EC2 instance or ``AWS_EC2_METADATA_DISABLED`` forbids to ask.
+    """This instance; None outside EC2, or if ``AWS_EC2_METADATA_DISABLED`` forbids asking.
 
-    Raises SetupError when the service does not answer as it should.
+    Raises SetupError if the service does not answer properly.
     """
     if not roots.on_ec2() or environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         return None
@@ -65,7 +65,7 @@ def this_instance(roots: Roots, environment: Mapping[str, str] = os.environ) -> 
 
 
 def endpoint(environment: Mapping[str, str]) -> str:
-    """Where the service is, by the variables that all AWS SDKs know."""
+    """The service's URL, from variables common to all AWS SDKs."""
     named = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     if named:
         return named.rstrip("/")
@@ -91,7 +91,7 @@ class _Service:
         self._headers = {"X-aws-ec2-metadata-token": token}
 
     def get(self, item: str) -> str:
-        """One item of the metadata; empty when the instance has none of that name."""
+        """One item of metadata; "" if the instance has none of that name."""
         status, answer = self._ask("GET", f"/latest/meta-data/{item}", self._headers)
         if status == 404:
             return ""
@@ -106,7 +106,7 @@ class _Service:
                 connection.request(method, self._path + path, headers=dict(headers))
                 answer = connection.getresponse()
                 body = answer.read(4096)
-                if answer.length:  # http.client does not mind an answer that is cut
+                if answer.length:  # http.client accepts a truncated answer
                     raise http.client.IncompleteRead(body, answer.length)
                 return answer.status, body.decode("ascii", "replace")
         except (OSError, UnicodeError, http.client.HTTPException) as error:  # UnicodeError: no host's name
@@ -117,7 +117,7 @@ class _Service:
 
 
 def _address(url: str) -> tuple[str, int, str]:
-    """Host, port and path; SetupError when the address has none."""
+    """Host, port and path. Raises SetupError if the address lacks them."""
     try:
         parts = urllib.parse.urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -125,21 +125,21 @@ def _address(url: str) -> tuple[str, int, str]:
         host = None
     if not host or parts.scheme != "http":
         raise SetupError(f"AWS_EC2_METADATA_SERVICE_ENDPOINT: {url!r} is not http://host; correct it")
-    # without a port http.client takes the end of an IPv6 address for one
+    # without a port http.client takes the end of an IPv6 address for it
     return host, http.client.HTTP_PORT if port is None else port, parts.path.rstrip("/")
 
 
 def region_of(zone: str) -> str:
-    """The region of an availability, local or wavelength zone; empty when it is none."""
+    """The region of an availability, local or wavelength zone; "" for anything else."""
     match = re.match(r"[a-z]{2,4}(?:-[a-z]+)+-\d", zone)  # us-east-1a, eusc-de-east-1a, us-west-2-lax-1a
     return match[0] if match else ""
 
 
 def rehearsed_instance(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The instance that a rehearsal stands for; None when this is none.
+    """The instance that a rehearsal stands for; None without a rehearsal.
 
     Raises SetupError unless AWS_ENDPOINT_URL leads to this machine: a rehearsal must never reach AWS. Whether
-    every service does go there is seen when its client is made.
+    every service follows it is checked when its client is made.
     """
     instance = environment.get(REHEARSAL_VARIABLE)
     if not instance:
@@ -153,12 +153,12 @@ def rehearsed_instance(environment: Mapping[str, str] = os.environ) -> str | Non
 
 
 def on_aws() -> bool:
-    """Whether arms can be made on AWS from here, as far as this machine can tell without asking anyone."""
+    """Whether arms can be made on AWS from here, as far as this machine can tell by itself."""
     return rehearsed_instance() is not None or Roots().on_ec2()
 
 
 def region_here() -> str | None:
-    """The instance's own region; None when it does not say."""
+    """The instance's own region; None if unknown."""
     if rehearsed_instance() is not None:
         return None
     instance = this_instance(Roots())
@@ -166,7 +166,7 @@ def region_here() -> str | None:
 
 
 def instance_here() -> str:
-    """The id of this instance. Raises SetupError when this is none."""
+    """This instance's id. Raises SetupError outside EC2."""
     rehearsed = rehearsed_instance()
     if rehearsed is not None:
         return rehearsed
@@ -180,7 +180,7 @@ def instance_here() -> str:
 
 
 def place_of(api: Api, instance: str) -> Place:
-    """Zone, subnet and security groups of an instance. Raises SetupError when AWS knows no such instance."""
+    """An instance's zone, subnet and security groups. Raises SetupError if AWS does not know it."""
     described = next(iter(described_as(api, instance)), None)
     if described is None:
         raise SetupError(f"{instance}: AWS knows no such instance in this region; set aws.region in the plan")
@@ -195,7 +195,7 @@ def place_of(api: Api, instance: str) -> Place:
 
 
 def described_as(api: Api, instance: str) -> list[Mapping[str, Any]]:
-    """An instance as EC2 describes it; nothing for one that is not there (by id: an error)."""
+    """An instance as described by EC2; empty if it does not exist (asked by id, that is an error)."""
     filters = [{"Name": "instance-id", "Values": [instance]}]
     groups = api.call("ec2", "DescribeInstances", Filters=filters)["Reservations"]
     return [instance for group in groups for instance in group["Instances"]]

@@ -1,7 +1,7 @@
-"""Changing an EBS volume where it is (Elastic Volumes): what is allowed, asking for it, and following it.
+"""Changes an EBS volume in place (Elastic Volumes): checks, requests and follows the change.
 
-A change goes through ``modifying`` (the settings move) and ``optimizing`` (the data move; the volume performs
-between its old and its new settings) to ``completed``, which takes minutes to more than a day.
+A change goes through ``modifying`` (settings move) and ``optimizing`` (data move; performance is between old
+and new settings) to ``completed``, within minutes to more than a day.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,14 +19,14 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB, MIB
 
 UNDER_WAY = ("modifying", "optimizing")
-_COOL_DOWN_S = 6 * 3600.0  # between changes, until AWS relaxed it on 2026-01-15 to four in 24 hours
+_COOL_DOWN_S = 6 * 3600.0  # between changes, until AWS allowed four in 24 hours on 2026-01-15
 _POLL_S = 15.0
-_PATIENCE_S = 600.0  # with polls that AWS refuses or that do not reach it
+_PATIENCE_S = 600.0  # for polls that AWS refuses or that fail to reach it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a volume is set to; None where its type has no such setting."""
+    """A volume's settings; None if its type lacks one."""
 
     type: str
     size_gib: int
@@ -50,7 +50,7 @@ class ModificationProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeChange:
-    """What is asked for: only what is given changes."""
+    """A requested change: only given settings change."""
 
     type: str | None = None
     size_gib: int | None = None
@@ -59,10 +59,11 @@ class VolumeChange:
 
 
 def target_of(now: Settings, change: VolumeChange) -> Settings:
-    """The settings after the change, with everything said that AWS would fill in by itself.
+    """Settings after the change, including values that AWS would fill in.
 
-    From gp2 to gp3 that is the higher of what both have, as AWS documents it. Raises PlanError when the type
-    does not allow it, the volume would shrink, or what was bought for an io1 or io2 would be lost unsaid.
+    From gp2 to gp3, each is the higher of both types', as documented by AWS. Raises PlanError if the type
+    does not allow it, the volume would shrink, or settings bought for io1 or io2 would be lost without
+    notice.
     """
     type_ = _type_of(now.type if change.type is None else change.type)
     same = type_ == now.type
@@ -89,7 +90,7 @@ def target_of(now: Settings, change: VolumeChange) -> Settings:
 
 
 def check_free(volume: str, last: ModificationProgress | None, *, at_s: float) -> tuple[str, ...]:
-    """Warnings before a change; SetupError while an earlier one is under way, which AWS would refuse."""
+    """Warnings before a change. Raises SetupError during an earlier one, when AWS would refuse."""
     if last is None:
         return ()
     if last.state in UNDER_WAY:
@@ -107,9 +108,9 @@ def check_free(volume: str, last: ModificationProgress | None, *, at_s: float) -
 
 
 def settings_of(api: Api, volume: str, owner: RunOwner | None) -> tuple[Settings, bool]:
-    """A volume's settings, and whether this owner made it: others use this pack, too.
+    """A volume's settings, and whether this owner made it (others use this pack, too).
 
-    SetupError when there is no such volume.
+    Raises SetupError if there is no such volume.
     """
     raw = next(iter(volumes_where(api, "volume-id", volume)), None)
     if raw is None:
@@ -125,15 +126,15 @@ def settings_of(api: Api, volume: str, owner: RunOwner | None) -> tuple[Settings
 
 
 def progress_of(api: Api, volume: str) -> ModificationProgress | None:
-    """The volume's latest change; None when it was never changed."""
+    """The volume's latest change; None if it never was changed."""
     raw = _latest(api, volume)
     return None if raw is None else _progress(raw)
 
 
 def begin(api: Api, volume: str, now: Settings, target: Settings) -> float | None:
-    """Ask for the change; returns when AWS began it, as far as it says.
+    """Request the change; returns when AWS began it, if AWS says so.
 
-    Raises SetupError with what to do when AWS refuses.
+    Raises SetupError, with the next step, if AWS refuses.
     """
     parameters: dict[str, Any] = {"VolumeType": target.type} if target.type != now.type else {}
     parameters |= {"Size": target.size_gib} if target.size_gib != now.size_gib else {}
@@ -148,7 +149,7 @@ def begin(api: Api, volume: str, now: Settings, target: Settings) -> float | Non
                 f"{volume}: changed too often: AWS allows four changes in 24 hours (until 2026-01-15 one in 6"
                 " hours); try again later"
             ) from error
-        # The SDK repeats a call that gets no answer, and what it requests may be under way by then.
+        # The SDK repeats unanswered calls; by then the change may be under way.
         if error.code == "IncorrectModificationState" or error.unanswered:
             begun = _under_way_to(api, volume, target)
             if begun is not None:
@@ -165,9 +166,9 @@ def follow(
     each: Callable[[ModificationProgress], None],
     since: float | None = None,
 ) -> ModificationProgress:
-    """Poll the change until it is completed; ``each`` is called with every answer, and may take its time.
+    """Poll the change until it is completed; ``each`` gets every answer, and may take its time.
 
-    ``since`` is what ``begin`` returned. SetupError when it has failed (the volume is as it was then).
+    ``since`` is ``begin``'s result. Raises SetupError if the change failed (the volume then is as it was).
     """
     while True:
         progress = progress_since(api, volume, since, clock=clock)
@@ -185,9 +186,9 @@ def follow(
 def progress_since(
     api: Api, volume: str, since: float | None, *, clock: Clock = SYSTEM_CLOCK
 ) -> ModificationProgress:
-    """How far the change is that began at ``since``: AWS may still describe an earlier one.
+    """Progress of the change that began at ``since``; AWS may still describe an earlier one.
 
-    A poll that fails is repeated, for ten minutes at most; AwsError after that.
+    Failed polls are repeated for at most ten minutes; then AwsError.
     """
     give_up_s = clock.monotonic() + _PATIENCE_S
     while True:
@@ -198,14 +199,14 @@ def progress_since(
             if clock.monotonic() > give_up_s:
                 raise
             clock.sleep(_POLL_S)
-    # AWS says when a change began in whole seconds
+    # AWS gives a change's begin in whole seconds
     if latest is None or (since is not None and (latest.began_at or since) < since - 1):
         return ModificationProgress(state="modifying", percent=0)
     return latest
 
 
 def _under_way_to(api: Api, volume: str, target: Settings) -> ModificationProgress | None:
-    """The change that is under way if it leads to ``target``."""
+    """The change under way, if it leads to ``target``."""
     raw = _latest(api, volume)
     if raw is None or raw["ModificationState"] not in UNDER_WAY:
         return None
@@ -235,7 +236,7 @@ def _began(raw: Mapping[str, Any]) -> float | None:
 
 
 def _type_of(name: str) -> str:
-    """What AWS calls a type of volume; PlanError for what is none of EBS."""
+    """AWS's name of an EBS volume type. Raises PlanError for other types."""
     if name not in EBS_TYPES:
         raise PlanError(
             f"EBS has no type {name!r}; use one of {', '.join(EBS_TYPES)}{near(name, EBS_TYPES)}", key="type"
@@ -244,7 +245,7 @@ def _type_of(name: str) -> str:
 
 
 def _included(type_: str, size_gib: int) -> tuple[int, int]:
-    """The IOPS and MiB/s that a gp2 or gp3 of this size has for good, with none bought."""
+    """Sustained IOPS and MiB/s included in a gp2 or gp3 of this size."""
     limits = model_for(_spec(Settings(type=type_, size_gib=size_gib))).limits
     iops, rate = (
         min(limit.rate for limit in limits if limit.counts == kind) for kind in ("operations", "bytes")

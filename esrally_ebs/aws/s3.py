@@ -1,4 +1,4 @@
-"""Objects in S3 below one prefix, by their names below it: listed and read, never written."""
+"""Objects in S3 below one prefix, by their names relative to it: listed and read, never written."""
 
 import re
 from collections.abc import Iterator
@@ -15,27 +15,27 @@ _PIECE_BYTES: Final = 16 << 20  # of an object, in memory at once
 
 @dataclass(frozen=True, kw_only=True)
 class Objects:
-    """What a bucket holds below a prefix. What S3 does not give is an AwsError."""
+    """Objects in a bucket below a prefix. Failures of S3 raise AwsError."""
 
     bucket: str
-    prefix: str  # empty, or with a slash at its end
+    prefix: str  # empty, or ends in a slash
     api: Api = field(default_factory=Aws)
 
     @classmethod
     def of(cls, path: Path) -> Self | None:
-        """Those below ``s3:/bucket/prefix``; None for any other path."""
+        """Objects below ``s3:/bucket/prefix``; None for any other path."""
         scheme, *parts = path.parts
         if scheme != "s3:":
             return None
         return cls(bucket=parts[0], prefix="".join(f"{part}/" for part in parts[1:]))
 
     def sizes(self, below: str) -> dict[str, int]:
-        """By name, the bytes of all objects whose name begins so."""
+        """Sizes in bytes of all objects whose names begin with ``below``, by name."""
         answer = self.api.call("s3", "ListObjectsV2", Bucket=self.bucket, Prefix=self.prefix + below)
         return {each["Key"].removeprefix(self.prefix): each["Size"] for each in answer.get("Contents", ())}
 
     def read(self, name: str, most_bytes: int) -> bytes:
-        """A whole object; FileNotFoundError when there is none, ValueError for a larger one."""
+        """A whole object. Raises FileNotFoundError if there is none, ValueError if it is larger."""
         size = self.sizes(name).get(name)
         if size is None:
             raise FileNotFoundError(f"s3://{self.bucket} has no {self.prefix}{name}")
@@ -44,7 +44,7 @@ class Objects:
         return b"".join(self._pieces(name, size))
 
     def fetch(self, name: str, size: int, folder: Path) -> None:
-        """Copy an object to its name below ``folder``, for everybody to read."""
+        """Copy an object to its name below ``folder``, readable by everybody."""
         if not _NAME.fullmatch(name):
             where = f"s3://{self.bucket}/{self.prefix}"
             raise SetupError(f"{where}: {name!r} is no name of Elasticsearch's; remove that object")

@@ -1,7 +1,7 @@
-"""What arms stand on: mount points, the kernel's trees and a way to AWS in, a Survey out.
+"""What arms are on: from mount points, the kernel's trees and access to AWS to a Survey.
 
-AWS is asked only when a mount stands on its volumes. A question that it refuses leaves the others answered;
-what stays unknown is in the Survey with the reason.
+AWS is asked only if a mount is on its volumes. If it refuses one question, the others are still answered;
+unknown facts are in the Survey with their reason.
 """
 
 import os
@@ -32,8 +32,8 @@ class Survey:
     file_systems: Mapping[str, FileSystem] = field(default_factory=dict)  # by id
     instance: Instance | None = None
     limits: InstanceLimits | None = None
-    unknown: tuple[str, ...] = ()  # what could not be found out, and why
-    calls: Mapping[str, int] = field(default_factory=dict)  # IAM action -> how often
+    unknown: tuple[str, ...] = ()  # unknown facts, and why
+    calls: Mapping[str, int] = field(default_factory=dict)  # IAM action -> number of calls
 
     @property
     def on_aws(self) -> bool:
@@ -41,12 +41,12 @@ class Survey:
         return any(each.volume_ids or each.file_system_id for each in self.identities.values())
 
     def volumes_of(self, arm: str) -> tuple[EbsVolume, ...]:
-        """The arm's volumes as far as AWS described them."""
+        """The arm's volumes, if described by AWS."""
         return tuple(self.volumes[v] for v in self.identities[arm].volume_ids if v in self.volumes)
 
 
 def connect(region: str | None, on_call: Callable[[str], None]) -> Api:
-    """The way to the real AWS, in the region of the environment or else in ``region``."""
+    """Access to AWS, in the environment's region or else in ``region``."""
     return Aws(
         os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or region, on_call=on_call
     )
@@ -59,9 +59,9 @@ def survey(
     roots: Roots | None = None,
     make_api: MakeApi = connect,
 ) -> Survey:
-    """Look at the mounts of all arms, by name; ``known`` has the ids that whoever made an arm knows of it.
+    """Survey the mounts of all arms, by name; ``known``: ids known to an arm's maker.
 
-    Raises PlanError for a path on no mount; nothing of AWS's.
+    Raises PlanError for a path on no mount; failures of AWS do not raise.
     """
     roots = roots or Roots()
     identities = {
@@ -83,7 +83,7 @@ def survey(
 
 
 class _Questions:
-    """Questions that may fail, each by itself."""
+    """Questions that may fail independently."""
 
     def __init__(self) -> None:
         self.unknown: list[str] = []
@@ -93,7 +93,7 @@ class _Questions:
         self.calls[action] += 1
 
     def ask(self, what: str, question: Callable[[], T]) -> T | None:
-        """The answer; None when there is none, and the reason is kept."""
+        """The answer; None, with the reason kept, if there is none."""
         try:
             return question()
         except SetupError as error:
@@ -109,7 +109,7 @@ def _is_of_aws(identity: Identity, on_ec2: bool) -> bool:
 def _with_xen(
     identities: Mapping[str, Identity], api: Api, instance: Instance | None, questions: _Questions
 ) -> dict[str, Identity]:
-    """Xen disks with the ids of their volumes, which only the instance's mapping tells."""
+    """Fill in the volume ids of Xen disks, which only the instance's mapping shows."""
     disks = [disk for identity in identities.values() for disk in identity.stack.disks]
     if instance is None or not any(disk.sort is Sort.XEN for disk in disks):
         return dict(identities)

@@ -1,17 +1,17 @@
-"""The steps of an arm's devices: initialise, stripe, format, mount; and the same undone.
+"""Steps for an arm's devices: initialise, stripe, format, mount; and the same undone.
 
-A device is written to only when it carries the serial of a volume that we created (or is a disk of the
-instance that we took while it was blank) and holds nothing, or only what we ourselves began to put there.
+A device is written to only if it has the serial of a volume that we created (or is a disk of the instance
+that we took while it was blank) and is empty, or has only what we began to put there.
 """
 
 from esrally_ebs.aws.provision.host import HIDDEN_HOLDER, ArmDevice
 from esrally_ebs.aws.provision.journal import History
 from esrally_ebs.aws.provision.state import ArmState, HostWork, Note, Step, Wait, in_order, refuse
 
-# A snapshot may be a stranger's: nothing in it gives rights.
+# A snapshot may be a stranger's: these options give its contents no rights.
 _OTHER_OPTIONS = "noatime,nosuid,nodev,noexec"
-_OPTIONS = {"xfs": f"{_OTHER_OPTIONS},nouuid"}  # two volumes of one snapshot have one UUID
-_FILE_SYSTEMS = ("xfs", "ext4", "ext3", "ext2", "btrfs")  # not partitions, or a part of an array
+_OPTIONS = {"xfs": f"{_OTHER_OPTIONS},nouuid"}  # two volumes of one snapshot have the same UUID
+_FILE_SYSTEMS = ("xfs", "ext4", "ext3", "ext2", "btrfs")  # neither partitions nor part of an array
 _HIDDEN_S = 30.0
 
 
@@ -56,7 +56,7 @@ def _format(history: History, state: ArmState) -> Step | None:
     ours = target.uuid == goal.filesystem_uuid
     if goal.snapshot is not None or (ours and history.done("format") is not None):
         return None
-    begun = history.pending("format")  # and broken off: what is there, we began
+    begun = history.pending("format")  # interrupted: what is there is ours
     users = [*map(str, target.mounts), *target.holders]
     if users:
         refuse(history, f"{target.path} ({target.serial}) is used by {', '.join(users)}; it is not formatted")
@@ -144,20 +144,20 @@ def _check_holders(history: History, state: ArmState) -> Step | None:
 
 
 def _wait_or_refuse(history: History, device: ArmDevice) -> Step:
-    """A container that starts copies the table of mounts, and holds what is unmounted here for a moment."""
+    """Wait for a starting container: it copies the mount table, and briefly holds what is unmounted here."""
     if device.holders != (HIDDEN_HOLDER,):
         refuse(history, f"{device.path} is used by {', '.join(device.holders)}; end that first")
     return Wait(text=f"what uses {device.path}: {HIDDEN_HOLDER}", limit_s=_HIDDEN_S, advice="end that")
 
 
 def _wipe(history: History, state: ArmState) -> Step | None:
-    """A disk of the instance stays: what we made on it goes. Volumes are deleted with all they hold."""
+    """Remove what we made from an instance's disk, which stays. Volumes are deleted with their contents."""
     if history.goal.sort != "instance-store":
         return None
     written = history.begun("stripe") or history.begun("format")  # to a disk that was blank when we took it
     for device in state.devices:
         key = f"wipe/{device.serial}"
-        # data of a stripe may stand where "blank" does not look: only a wipe that was done counts
+        # a stripe's data may be where "blank" does not look: only a completed wipe counts
         unsigned = written and not device.signature and not (device.blank and history.done(key) is not None)
         if device.uuid == history.goal.filesystem_uuid or unsigned:
             return HostWork(
@@ -169,7 +169,7 @@ def _wipe(history: History, state: ArmState) -> Step | None:
 
 
 def _target(history: History, state: ArmState) -> ArmDevice:
-    """What the file system is on."""
+    """The device of the file system."""
     if history.goal.count > 1 and state.host.array is None:
         refuse(history, "its stripe is gone; take the arm down and try again")
     if state.target is None:

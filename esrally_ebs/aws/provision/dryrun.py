@@ -1,7 +1,7 @@
-"""What ``volumes up`` and ``down`` would do on AWS: every call with its parameters, and what an hour costs.
+"""What ``volumes up`` and ``down`` would do on AWS: every call with its parameters, and the cost of an hour.
 
-The planners of the real executor are asked step by step, and each step's outcome is predicted: nothing is
-asked of anybody. A prediction is an arm without delays, refusals or other people's things.
+Asks the real executor's planners step by step, and predicts each step's outcome; calls nobody. Predictions
+assume no delays, refusals or other people's resources.
 """
 
 import itertools
@@ -43,9 +43,9 @@ def dry_run(
     listed: cost.PriceList | None = None,
     used: cost.Usage = cost.NO_USAGE,
 ) -> list[str]:
-    """One line per call and per piece of work, up and down, then the price of each arm.
+    """One line per call and step, up and down, then the price of each arm.
 
-    Reading calls (Describe...) are left out. Raises PlanError for what AWS does not have.
+    Leaves out reading calls (Describe...). Raises PlanError for what AWS does not have.
     """
     instance = _PredictedInstance()
     owner = RunOwner(instance=place.instance, boot="dry-run", run_dir=run.parent).tag
@@ -64,9 +64,9 @@ def prices(
     listed: cost.PriceList | None = None,
     used: cost.Usage = cost.NO_USAGE,
 ) -> list[str]:
-    """What each arm costs an hour, and all together; why not, where the price list has no price.
+    """Price per hour of each arm and of all; or why there is none in the price list.
 
-    ``used`` is what each pays by use.
+    ``used``: billed usage of each.
     """
     lines, total = [], 0.0
     for spec in specs:
@@ -89,7 +89,7 @@ def prices(
 
 @dataclass(kw_only=True)
 class _PredictedInstance:
-    """What the arms of one instance share: ids that AWS gives, device names, disks of its own."""
+    """Shared by arms of one instance: ids that AWS would give, device names, instance disks."""
 
     volumes: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     file_systems: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -103,7 +103,7 @@ class _PredictedInstance:
 
 
 class _PredictedArm:
-    """One arm's history and state, as they would be after each step."""
+    """One arm's predicted history and state."""
 
     def __init__(self, goal: Goal, instance: _PredictedInstance) -> None:
         self.history = History(goal=goal)
@@ -115,7 +115,7 @@ class _PredictedArm:
         self._mounted = ""
 
     def lines(self, plan: Stage) -> Iterator[str]:
-        """One line per step that changes anything, until the planner has no more."""
+        """One line per step that changes something, until the planner has no more."""
         while (step := plan(self.history, self._state())) is not None:
             if isinstance(step, Call) and not step.asks_for_rights:
                 yield f"  {step.service} {step.operation} {json.dumps(step.parameters)}"
@@ -180,7 +180,7 @@ class _PredictedArm:
         )
 
     def _ModifyInstanceAttribute(self, given: Mapping[str, Any]) -> None:
-        """AWS deletes the volume with the instance; nothing that a step depends on changes."""
+        """AWS deletes the volume with the instance; no later step depends on this."""
 
     def _DetachVolume(self, given: Mapping[str, Any]) -> None:
         id_ = given["VolumeId"]
@@ -209,7 +209,7 @@ class _PredictedArm:
         self._file_system = None
 
     def _initialise(self, given: Mapping[str, Any]) -> None:
-        """All blocks are read; nothing that a step depends on changes."""
+        """All blocks are read; no later step depends on this."""
 
     def _stripe(self, given: Mapping[str, Any]) -> None:
         path = Path("/dev/dm-0" if given["kind"] == "lvm" else "/dev/md0")

@@ -1,4 +1,4 @@
-"""The steps of an arm of EBS volumes: create, attach, then the steps of its devices; down in reverse."""
+"""Steps for an arm of EBS volumes: create, attach, then its devices' steps; down in reverse."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,15 +24,15 @@ from esrally_ebs.units import GIB
 
 _NAMES = (*(f"/dev/sd{letter}" for letter in "fghijklmnop"), *(f"/dev/xvdb{chr(c)}" for c in range(97, 123)))
 _NOT_FOUND = "InvalidVolume.NotFound"
-_RIGHTS = "rights/{}"  # the key under which a right was asked for
-# A name that was taken meanwhile; the attachment that we never heard of; a volume that is listed already, and
-# not yet known wherever it is attached.
+_RIGHTS = "rights/{}"  # key of a permission check
+# The name was taken meanwhile; or an attachment succeeded unheard; or a listed volume is not known yet where
+# it is attached.
 _NAME_IN_USE = frozenset({"InvalidParameterValue", "InvalidDevice.InUse"})
 _ATTACH_AGAIN = _NAME_IN_USE | {"VolumeInUse", "IncorrectState", _NOT_FOUND}
 
 
 def create_parameters(goal: Goal, member: int) -> dict[str, object]:
-    """The parameters of ``CreateVolume``; the same for every repetition."""
+    """Parameters of ``CreateVolume``, identical in every repetition."""
     options = {"SnapshotId": goal.snapshot, "Iops": goal.iops, "Throughput": goal.throughput_mib}
     return {
         "AvailabilityZone": goal.place.zone,
@@ -58,7 +58,7 @@ def _create(history: History, state: ArmState) -> Step | None:
 def _create_member(history: History, state: ArmState, member: int) -> Step | None:
     key = f"create/{member}"
     volume, known = _volume(history, state, member), history.done(key)
-    if volume is not None:  # if it is not known it was created, but we never heard so
+    if volume is not None:  # if not recorded, it was created but the answer was lost
         return Note(key=key, fields={"VolumeId": volume.id}) if known is None else None
     if known is not None:
         name = known.get("KmsKeyId") or "the account's key for EBS"
@@ -76,7 +76,9 @@ def _create_member(history: History, state: ArmState, member: int) -> Step | Non
 
 
 def _ask_for_rights(history: History, state: ArmState) -> Step | None:
-    """With the first volume, before the others: a role that may create and not delete leaves one alone."""
+    """Check permissions with the first volume, before making others: else a role that may create but not
+    delete leaves several.
+    """
     volume = _volume(history, state, 0)
     if volume is None or volume.instance:
         return None
@@ -131,7 +133,7 @@ def _attach(history: History, state: ArmState) -> Step | None:
 
 
 def _end_with_instance(history: History, state: ArmState) -> Step | None:
-    """AWS itself deletes the volumes of an instance that ends, or that it takes back."""
+    """Have AWS delete the volumes when the instance ends or is taken back."""
     for member, volume in enumerate(_members(history, state)):
         key = f"end-with-instance/{member}"
         if history.done(key) is not None:
@@ -212,7 +214,7 @@ def _members(history: History, state: ArmState) -> Iterator[VolumeState]:
 
 
 def _volume(history: History, state: ArmState, member: int) -> VolumeState | None:
-    """The member's volume: the one whose id we wrote down, or that we requested and never heard of."""
+    """The member's volume: of the recorded id, or requested without an answer."""
     known = history.done(f"create/{member}")
     for volume in _ours(history, state):
         is_known = known is None or known["VolumeId"] == volume.id
@@ -222,7 +224,7 @@ def _volume(history: History, state: ArmState, member: int) -> VolumeState | Non
 
 
 def _ours(history: History, state: ArmState) -> list[VolumeState]:
-    """The volumes that were created for this arm: by our tags, and because we requested them."""
+    """Volumes created for this arm: with our tags, and requested by us."""
     known = history.resources
     ours = []
     for volume in sorted(state.volumes, key=lambda volume: volume.id):
@@ -260,7 +262,7 @@ def _free_name(history: History, state: ArmState) -> str:
     return free[0]
 
 
-# The next step towards an attached, formatted and mounted arm.
+# Next step towards an attached, formatted and mounted arm.
 up = in_order(_create, _wait_created, _attach, _end_with_instance, _appear, devices_up)
-# The next step towards nothing; never one on a volume that was not created for this very arm.
+# Next step towards nothing; never for a volume that was not created for exactly this arm.
 down = in_order(devices_down, _detach, _delete, _settle)

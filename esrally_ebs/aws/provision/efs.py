@@ -1,4 +1,4 @@
-"""The steps of an arm on EFS: a file system, its mount target, the mount; down in reverse."""
+"""Steps for an arm on EFS: a file system, its mount target, the mount; down in reverse."""
 
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, tag_list
 from esrally_ebs.aws.provision.journal import History
@@ -17,7 +17,7 @@ from esrally_ebs.aws.provision.state import (
     settle,
 )
 
-# Amazon's recommendation for mounting without its own helper
+# Amazon's recommended options for mounting without efs-utils
 _NFS_OPTIONS = (
     "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,nosuid,nodev,noexec"
 )
@@ -45,7 +45,7 @@ def _create(history: History, state: ArmState) -> Step | None:
 
 
 def create_parameters(goal: Goal) -> dict[str, object]:
-    """The parameters of ``CreateFileSystem``: elastic throughput unless the plan says or buys another."""
+    """Parameters of ``CreateFileSystem``: elastic throughput unless the plan has or buys another."""
     mode = goal.mode or ("elastic" if goal.throughput_mib is None else "provisioned")
     bought = (
         {} if goal.throughput_mib is None else {"ProvisionedThroughputInMibps": float(goal.throughput_mib)}
@@ -54,7 +54,7 @@ def create_parameters(goal: Goal) -> dict[str, object]:
         "CreationToken": goal.token(0),
         "PerformanceMode": "generalPurpose",
         "Encrypted": goal.encrypted,
-        "Backup": False,  # One Zone has them by default: they cost, and outlive the file system
+        "Backup": False,  # One Zone's default backups cost, and outlive the file system
         "ThroughputMode": mode,
         **bought,
         **({"AvailabilityZoneName": goal.place.zone} if goal.one_zone else {}),
@@ -79,7 +79,7 @@ def _target(history: History, state: ArmState) -> Step | None:
                 "SecurityGroups": list(place.security_groups),
             },
             keeps=("MountTargetId",),
-            # one that we never heard of; a file system that is not yet available wherever it is asked for
+            # created without an answer; or not yet available everywhere
             go_on_after=frozenset({"MountTargetConflict", "IncorrectFileSystemLifeCycleState"}),
         )
     if system.targets[0].state != "available":
@@ -109,12 +109,12 @@ def _mount(history: History, state: ArmState) -> Step | None:
 
 
 def unmount(history: History, state: ArmState) -> Step | None:
-    """What we mounted, by the journal or by the addresses that AWS has now."""
+    """Unmount what we mounted, by the journal or by the addresses that AWS has now."""
     system = _ours(history, state)
     sources = {f"{target.address}:/" for target in system.targets} if system else set()
     sources |= {fields.get("arguments", {}).get("source") for fields in history.intents("mount")}
     if state.host.mounted not in sources:
-        return None  # not ours, or nothing
+        return None  # nothing, or not ours
     return HostWork(key="unmount", operation="unmount", arguments={"point": str(history.goal.point)})
 
 
@@ -154,13 +154,13 @@ def _ours(history: History, state: ArmState) -> EfsState | None:
     system = state.file_system
     if system is None or system.state == "deleted":
         return None
-    # By our token: whoever requested it, in a line of the journal or in one that is lost, was this arm.
+    # Our token proves that this arm requested it, recorded or not.
     if system.tags.get(TAG_RUN) != history.goal.run:
         refuse(history, f"EFS file system {system.id} has lost its tag {TAG_RUN}; remove it by hand")
     return system
 
 
-# The next step towards a mounted EFS file system.
+# Next step towards a mounted EFS file system.
 efs_up = in_order(_create, _target, _mount)
-# The next step towards nothing; never one on a file system that was not created for this very arm.
+# Next step towards nothing; never for a file system that was not created for exactly this arm.
 efs_down = in_order(unmount, _delete_targets, _delete, _settle)

@@ -1,7 +1,7 @@
-"""The executor: asks the planner for a step, writes the intent, does it, writes the outcome, looks again.
+"""The executor: asks the planner for a step, records the intent, acts, records the outcome, looks again.
 
-Nothing is kept in memory between steps but how long it has waited: a process that takes over after a crash
-does the same as this one would have done.
+Between steps nothing is kept in memory except waiting times: after a crash, another process continues exactly
+as this one would have.
 """
 
 from collections import Counter
@@ -32,25 +32,25 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 
 _POLL_S = 2.0
-_MAX_TIMES = 20  # that one step is tried: AWS may be slow to show what it has done
-_PATIENCE_S = 600.0  # with AWS that asks to try again later
-_PUT_OFF_S = 45.0  # until it is asked again; the SDK has tried some times before it tells us
+_MAX_TIMES = 20  # tries of one step: AWS may be slow to show its effect
+_PATIENCE_S = 600.0  # for AWS's requests to try again later
+_PUT_OFF_S = 45.0  # before asking again; the SDK has already tried several times
 UP: Mapping[Sort, Stage] = {"ebs": ebs.up, "efs": efs_up, "instance-store": local_up}
 DOWN: Mapping[Sort, Stage] = {"ebs": ebs.down, "efs": efs_down, "instance-store": devices_down}
-# What needs no AWS; the instance's own disks never do.
+# Steps that need no AWS; the instance's own disks never need it.
 _DOWN_HERE: Mapping[Sort, Stage] = {"ebs": devices_down, "efs": unmount, "instance-store": devices_down}
-# After these words of AWS nothing has come of a call, even if the SDK had tried it before.
+# With these error codes the call had no effect, even if the SDK had tried it before.
 _REFUSED = ("Invalid", "Unauthorized", "AccessDenied", "Missing", "Unknown", "Unsupported", "OptInRequired")
 _REFUSED_END = (
     *("LimitExceeded", "Capacity"),
     *("InUse", "IncorrectState", "Conflict", "AlreadyExists", "NotFound"),
 )
-_EXISTS = frozenset({"FileSystemAlreadyExists"})  # an earlier try has made it
+_EXISTS = frozenset({"FileSystemAlreadyExists"})  # made by an earlier try
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor:
-    """Everything that one arm's steps are done with."""
+    """Everything needed to perform one arm's steps."""
 
     api: Api
     host: ArmHost
@@ -59,16 +59,16 @@ class Executor:
     say: Callable[[str], None] = lambda text: None
 
     def up(self) -> ArmState:
-        """Go on until the arm is mounted; what is there then.
+        """Perform steps until the arm is mounted; returns its state.
 
-        Raises SetupError; everything that was made until then stands in the journal.
+        Raises SetupError; the journal has everything made until then.
         """
         return self._until_done(UP, self._state)
 
     def down(self) -> None:
-        """Go on until nothing of the arm is left, on this machine first. Idempotent.
+        """Perform steps until nothing of the arm is left, on this machine first. Idempotent.
 
-        SetupError when something has to stay, with what that costs.
+        Raises SetupError, with the cost, if something has to stay.
         """
         if self.journal.read() is None:
             return
@@ -91,7 +91,7 @@ class Executor:
         if history is None or not left:
             return ""
         usd = usd_an_hour(replace(history.goal, count=len(left)))
-        price = f" {usd:.4f} USD an hour" if usd else ""  # of EFS what it holds is not known
+        price = f" {usd:.4f} USD an hour" if usd else ""  # EFS's contents are unknown
         return f"; {', '.join(left)} stays and goes on costing{price} until 'esrally-ebs clean' succeeds"
 
     def _state(self, history: History, watched_s: float, *, contents: bool = True) -> ArmState:
@@ -159,7 +159,7 @@ class Executor:
         self._write(step.key, "done", kept)
 
     def _ask_for_right(self, step: Call) -> None:
-        """Raises AwsError when the call would not be allowed; what else is wrong the call itself shows."""
+        """Raise AwsError if the call would not be allowed; other errors are left to the call itself."""
         try:
             self.api.call(step.service, step.operation, **step.parameters)
         except AwsError as error:
@@ -172,7 +172,7 @@ class Executor:
 
 
 class _Patience:
-    """How long one thing has been waited for, and AWS has put us off."""
+    """Tracks how long one thing has been waited for, and how long AWS has not accepted calls."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -180,13 +180,13 @@ class _Patience:
         self._answered = clock.monotonic()
 
     def answered(self) -> None:
-        """AWS did what it was asked for."""
+        """AWS has accepted a call."""
         self._answered = self._clock.monotonic()
 
     def bear(self, error: AwsError) -> None:
-        """Wait when AWS asks to try again later, for some minutes; whatever else it says is raised.
+        """Wait if AWS says to try again later, for some minutes in total; raise any other error.
 
-        What was asked for may have been done all the same: the next look tells.
+        The call may have succeeded all the same: the next look shows it.
         """
         if not error.passes or self._clock.monotonic() - self._answered > _PATIENCE_S:
             raise error
@@ -204,5 +204,5 @@ class _Patience:
 
 def _is_refusal(code: str) -> bool:
     if code in THROTTLED | _EXISTS:
-        return False  # an earlier try of the SDK may have got through
+        return False  # an earlier try by the SDK may have succeeded
     return code.startswith(_REFUSED) or code.endswith(_REFUSED_END)

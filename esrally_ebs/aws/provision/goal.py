@@ -1,4 +1,4 @@
-"""What is to be made for an arm on AWS, and the tags by which its volumes and file systems are known."""
+"""What to make for an arm on AWS, and the tags that identify its volumes and file systems."""
 
 import hashlib
 import os
@@ -17,36 +17,36 @@ from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.units import GIB, KIB, MIB
 
 TAG_SESSION = "esrally-ebs:session"
-TAG_RUN = "esrally-ebs:run"  # one arm of one session, once: never used again
+TAG_RUN = "esrally-ebs:run"  # one arm of one session; never reused
 TAG_ARM = "esrally-ebs:arm"
-TAG_MEMBER = "esrally-ebs:member"  # its number in a stripe
-TAG_SNAPSHOT = "esrally-ebs:snapshot"  # that we made it from; a volume of another one is somebody's copy
-TAG_OWNER = "esrally-ebs:owner"  # instance, boot and run directory that it is used from
+TAG_MEMBER = "esrally-ebs:member"  # number in a stripe
+TAG_SNAPSHOT = "esrally-ebs:snapshot"  # that we made it from; volumes from others are copies by somebody
+TAG_OWNER = "esrally-ebs:owner"  # instance, boot and run directory of its user
 
 Sort = Literal["ebs", "efs", "instance-store"]
 _LABEL_LENGTH = 12  # of an XFS label
-_NAMESPACE = uuid.UUID("6f1f7a51-2f0c-4d2c-9d0c-6a8f5a1c7e21")  # of our uuids: any constant
+_NAMESPACE = uuid.UUID("6f1f7a51-2f0c-4d2c-9d0c-6a8f5a1c7e21")  # for our UUIDs; an arbitrary constant
 _NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 +=._:/@-]")
 _TAG_LENGTH = 256
-_HASH_LENGTH = 12  # hexadecimal digits, of a hash or of the boot's id
-# The types that plans know, as AWS calls them.
+_HASH_LENGTH = 12  # hexadecimal digits of a hash or a boot id
+# AWS's names of plans' types.
 EBS_TYPES = {name: name for name in ("gp2", "gp3", "io1", "io2", "st1", "sc1", "standard")}
 EBS_TYPES |= {"io2-block-express": "io2", "magnetic": "standard"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOwner:
-    """The run directory of an instance, since it booted: who uses what carries its tag."""
+    """An instance's run directory during one boot; its tag is on everything used from there."""
 
     instance: str
-    boot: str  # the kernel's boot_id, the same in all containers of an instance and another after each boot
+    boot: str  # the kernel's boot_id: the same in all containers of an instance, different after each boot
     run_dir: Path
 
     @property
     def tag(self) -> str:
-        """The value of the owner's tag, in the characters and the length that AWS allows.
+        """Value of the owner's tag, within AWS's characters and length.
 
-        A path that does not fit ends in a hash of the whole: two directories never have one owner.
+        A path that is too long ends in a hash of the whole, so that two directories never share a tag.
         """
         text = f"{self.instance}:{self.boot[:_HASH_LENGTH]}:{self.run_dir}"
         if len(text) <= _TAG_LENGTH and not _NOT_IN_TAGS.search(text):
@@ -55,14 +55,14 @@ class RunOwner:
         return _NOT_IN_TAGS.sub("_", text)[: _TAG_LENGTH - len(mark)] + mark
 
     def wrote(self, tag: str) -> bool:
-        """Whether a tag is this owner's, in whichever boot."""
+        """Whether a tag is this owner's, of any boot."""
         boot = tag.partition(":")[2].partition(":")[0]
         return tag == replace(self, boot=boot).tag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One arm: what to make, where to mount it, and as whose."""
+    """One arm: what to make, where to mount it, and for whom."""
 
     session: str
     arm: str
@@ -74,14 +74,14 @@ class Goal:
     size_gib: int  # of each member; 0 for EFS
     point: Path
     count: int = 1
-    chunk_bytes: int = 512 * KIB  # of one volume before the next one's
+    chunk_bytes: int = 512 * KIB  # bytes on one volume before the next
     iops: int | None = None
     throughput_mib: int | None = None
-    mode: Literal["bursting", "provisioned", "elastic"] | None = None  # of EFS
+    mode: Literal["bursting", "provisioned", "elastic"] | None = None  # for EFS
     one_zone: bool = False
     encrypted: bool = True
     snapshot: str | None = None
-    initialise: bool = True  # read all of a volume made from a snapshot before it counts as ready
+    initialise: bool = True  # read a volume from a snapshot completely before it counts as ready
     filesystem: str = "xfs"
     stripe: str = "mdadm"  # or lvm
     readahead_bytes: int | None = None
@@ -98,47 +98,47 @@ class Goal:
         }
 
     def token(self, member: int) -> str:
-        """What makes a repeated request the same request for AWS."""
+        """Idempotency token: lets AWS recognise a repeated request."""
         return client_token(self.run, member)
 
     @property
     def label(self) -> str:
-        """The label of the file system that we make."""
+        """Label of the file system that we make."""
         return self.run[:_LABEL_LENGTH]
 
     @property
     def filesystem_uuid(self) -> str:
-        """The UUID of the file system that we make: another one is not ours."""
+        """UUID of the file system that we make; any other is not ours."""
         return filesystem_uuid(self.label)
 
     @property
     def stripe_name(self) -> str:
-        """The name of the md array or of the volume group."""
+        """Name of the md array or volume group."""
         return f"ebs-{self.label}"
 
 
 def client_token(run: str, member: int) -> str:
-    """The token of a member's creation, at most 64 characters. EFS tells it again, and no copy has it."""
+    """Token for a member's creation, at most 64 characters. EFS returns it, and copies lack it."""
     return str(uuid.uuid5(_NAMESPACE, f"{run}/{member}"))
 
 
 def filesystem_uuid(label: str) -> str:
-    """The UUID that goes with a label: together they prove on the disk alone who made the file system."""
+    """UUID for a label: together they prove, on the disk alone, that we made the file system."""
     return str(uuid.uuid5(_NAMESPACE, f"{label}/filesystem"))
 
 
 def member_uuid(label: str, serial: str) -> str:
-    """The UUID, as 32 digits, of the physical volume that LVM makes of a member of our stripe."""
+    """UUID, as 32 digits, of LVM's physical volume on a member of our stripe."""
     return uuid.uuid5(_NAMESPACE, f"{label}/{serial}").hex
 
 
 def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point: Path) -> Goal:
-    """The goal of an arm; PlanError when AWS has no such volume."""
+    """The goal of an arm. Raises PlanError if AWS has no such volume."""
     sort = sort_of(spec)
     aws = spec.aws or AwsSpec()
     if sort != "instance-store":
-        model_for(replace(spec, date=None, instance=None))  # what AWS would refuse, in better words
-    snapshot = aws.snapshot if sort == "ebs" else None  # the others cannot be made from one
+        model_for(replace(spec, date=None, instance=None))  # with a better message than AWS's refusal
+    snapshot = aws.snapshot if sort == "ebs" else None  # others cannot be made from one
     if spec.read_latency != 1:
         raise PlanError(f"volume '{spec.name}': read_latency: AWS does not slow a volume; remove it")
     if snapshot is not None and spec.stripes > 1:
@@ -169,7 +169,7 @@ def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point:
 
 
 def sort_of(spec: VolumeSpec) -> Sort:
-    """Which of AWS's services holds a volume of this type; PlanError when none does."""
+    """AWS's service for volumes of this type. Raises PlanError if there is none."""
     if spec.type == "efs":
         if spec.stripes > 1:
             raise PlanError(f"volume '{spec.name}': EFS is not striped; remove stripes")
@@ -185,7 +185,7 @@ def sort_of(spec: VolumeSpec) -> Sort:
 
 
 def usd_an_hour(goal: Goal) -> float | None:
-    """What the arm costs as long as it is there; None where the price list has no price."""
+    """The arm's price per hour; None if the price list lacks it."""
     spec = VolumeSpec(
         name=goal.arm,
         type=goal.type,

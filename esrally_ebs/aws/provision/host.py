@@ -1,7 +1,7 @@
-"""The side of this machine: what an arm's devices hold, and the few things that are done to them.
+"""This machine's side: what an arm's devices contain, and the few operations on them.
 
-``ArmHost`` is what the executor needs; ``LinuxHost`` is this machine, and on ``LoopHost`` loop devices stand
-for volumes. What writes looks once more, right before it writes, whether the device is still the one it was.
+The executor needs an ``ArmHost``: ``LinuxHost`` is this machine; on ``LoopHost``, loop devices stand for
+volumes. Every write first checks again that the device is still the same.
 """
 
 import contextlib
@@ -27,47 +27,47 @@ from esrally_ebs.units import GIB, KIB, MIB
 
 _TOOL_S = 60.0
 _FORMAT_S = 600.0
-_SLOWEST_BYTES_PER_S = 100 * MIB  # of zeros written to a disk of the instance
-_SAMPLED_PLACES = 64  # of a device, evenly spread, besides both ends
+_SLOWEST_BYTES_PER_S = 100 * MIB  # for writing zeros to an instance's disk
+_SAMPLED_PLACES = 64  # evenly spread over a device, besides both ends
 _SAMPLE = 64 * KIB
 _CHUNK = MIB
-_FIRST = 4 * KIB  # of a device, which it writes at once
-# of a member of a stripe, where LVM (which clears 2 KiB) and md (whose own begins at 4 KiB) leave it alone
+_FIRST = 4 * KIB  # of a device, written at once
+# Place on a stripe's member that LVM (clears 2 KiB) and md (begins at 4 KiB) leave alone.
 _MARK_AT = 2 * KIB
-# of what is formatted: mkfs.xfs clears 128 KiB at first, and on a stripe its root lies where a chunk begins
+# Place on a formatted device: mkfs.xfs first clears 128 KiB, and on a stripe its root is at a chunk's begin.
 _MARK_BESIDE_XFS = 1020 * KIB
 _MARK = struct.Struct("16s12s")  # UUID and label
 _READERS = 32  # one stream does not fill a volume's queue
 
-ReadProgress = Callable[[int, int], None]  # bytes done, bytes in all
+ReadProgress = Callable[[int, int], None]  # bytes done, bytes in total
 HIDDEN_HOLDER = "what this process does not see (a mount in another container, swap)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmDevice:
-    serial: str  # the volume's id, or the serial of a disk of the instance; an array's name
+    serial: str  # the volume's id, or the instance disk's serial; an array's name
     path: Path
     size_bytes: int
-    signature: str = ""  # of a file system or anything else that has one; "partitions" when it has some
+    signature: str = ""  # type of its contents; "partitions" if it has some
     uuid: str = ""
     label: str = ""
-    blank: bool = False  # no signature, and zero wherever it was looked at
+    blank: bool = False  # no signature, and zeros wherever it was checked
     mounts: tuple[Path, ...] = ()
-    holders: tuple[str, ...] = ()  # arrays and groups that it is a part of, or whatever else uses it
+    holders: tuple[str, ...] = ()  # arrays and groups with it, or other users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    devices: Mapping[str, ArmDevice] = field(default_factory=dict)  # by serial, those that have appeared
-    disks: tuple[ArmDevice, ...] = ()  # instance store, for an arm that has not chosen one
+    devices: Mapping[str, ArmDevice] = field(default_factory=dict)  # by serial, those that exist so far
+    disks: tuple[ArmDevice, ...] = ()  # instance store, if the arm has not chosen a disk yet
     array: ArmDevice | None = None
-    mounted: str = ""  # the source of what is mounted at the arm's mount point
+    mounted: str = ""  # source of the mount at the arm's mount point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceQuery:
     point: Path
-    # bytes by serial, of what the arm has; None: whatever is there now
+    # the arm's devices: bytes by serial; None: any size
     sizes: Mapping[str, int | None] = field(default_factory=dict)
     disks: bool = False  # whether any disk of the instance may be chosen
     stripe: str = ""  # the name of the array, if the arm has one
@@ -78,16 +78,16 @@ class ArmHost(Protocol):
     """This machine, or a stand-in."""
 
     def look(self, query: DeviceQuery) -> HostState:
-        """What is there of an arm; SetupError when it cannot be looked at."""
+        """Current state of an arm here. Raises SetupError if it cannot be determined."""
 
     def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
-        """One thing done, or SetupError."""
+        """Perform one operation. Raises SetupError."""
 
 
 def is_blank(device: Path, size: int, *, start: int = 0) -> bool:
-    """Whether the first and last MiB from ``start`` on and 64 places between hold nothing but zeros.
+    """Whether the first and last MiB from ``start`` on, and 64 places between, are all zeros.
 
-    A new EBS volume reads as zeros; data without any signature (a raw database) do not.
+    New EBS volumes read as zeros; data without a signature (a raw database) do not.
     """
     places = [(start, MIB), (max(start, size - MIB), MIB)]
     places += [
@@ -106,7 +106,7 @@ def _unreadable(device: Path, error: OSError) -> SetupError:
 
 
 def mark(device: Path, label: str, at: int = _MARK_AT) -> None:
-    """Write our label and UUID on a device: they say whose it is before and after what stands on it does."""
+    """Write our label and UUID on a device: they identify it before a file system does, and afterwards."""
     _put(device, _MARK.pack(uuid.UUID(filesystem_uuid(label)).bytes, label.encode()), at)
 
 
@@ -119,7 +119,7 @@ def _put(device: Path, content: bytes, at: int) -> None:
 
 
 def _marked(device: Path, *places: int) -> str:
-    """The first label that stands at one of these places with its UUID; empty when there is none."""
+    """The first label at one of these places with its UUID; "" if there is none."""
     try:
         with device.open("rb", buffering=0) as file:
             marks = [os.pread(file.fileno(), _MARK.size, at) for at in places]
@@ -135,7 +135,7 @@ def _marked(device: Path, *places: int) -> str:
 
 @contextlib.contextmanager
 def _to_itself(device: Path) -> Iterator[None]:
-    """Let nothing take the device; udev would put a stripe's members together again after each write."""
+    """Open the device exclusively: else udev would reassemble a stripe after each write."""
     try:
         handle = os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
     except OSError as error:
@@ -147,9 +147,9 @@ def _to_itself(device: Path) -> Iterator[None]:
 
 
 def is_in_use(device: Path) -> bool:
-    """Whether something has the device to itself, a mount above all, wherever on this machine that is.
+    """Whether something uses the device exclusively, such as a mount anywhere on this machine.
 
-    The mounts of other containers are in no list that this process can read; the kernel still tells.
+    No list that this process can read has other containers' mounts; the kernel still refuses.
     """
     try:
         os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
@@ -159,11 +159,11 @@ def is_in_use(device: Path) -> bool:
 
 
 def read_through(device: Path, size: int, progress: ReadProgress) -> None:
-    """Read every block once, past the page cache, so that all of it has come from the snapshot.
+    """Read every block once, past the page cache, so that all of it comes from the snapshot.
 
-    ``progress(done, size)`` is called after each GiB. SetupError when the device fails.
+    Calls ``progress(done, size)`` after each GiB. Raises SetupError if the device fails.
     """
-    handle = os.open(device, os.O_RDONLY | os.O_DIRECT | os.O_EXCL)  # hours during which it shows as used
+    handle = os.open(device, os.O_RDONLY | os.O_DIRECT | os.O_EXCL)  # for hours; it shows as in use meanwhile
     try:
         with ThreadPoolExecutor(_READERS) as pool:
             for start in range(0, size, GIB):
@@ -177,13 +177,13 @@ def read_through(device: Path, size: int, progress: ReadProgress) -> None:
 
 
 def _read(handle: int, offset: int) -> None:
-    with mmap.mmap(-1, _CHUNK) as buffer:  # aligned, as direct I/O wants it
+    with mmap.mmap(-1, _CHUNK) as buffer:  # aligned for direct I/O
         os.preadv(handle, [buffer], offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinuxHost:
-    """This machine, through sysfs and the usual tools; needs root."""
+    """This machine, by sysfs and the usual tools; needs root."""
 
     roots: Roots = field(default_factory=Roots)
     run: Callable[..., str] = run
@@ -191,7 +191,7 @@ class LinuxHost:
     progress: ReadProgress = lambda done, total: None
 
     def look(self, query: DeviceQuery) -> HostState:
-        """All devices whose serial is in the query, with what they hold."""
+        """All devices with serials in the query, and their contents."""
         disks = self._disks()
         names = {serial: name for name, serial, _ in disks if serial in query.sizes}
         local = [(name, serial) for name, serial, model in disks if model == LOCAL_MODEL]
@@ -204,7 +204,7 @@ class LinuxHost:
         )
 
     def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
-        """See the methods of these names."""
+        """Dispatch to the method of that name."""
         getattr(self, f"_{operation}")(arguments)
 
     def describe(self, serial: str, name: str, *, contents: bool = True) -> ArmDevice:
@@ -242,9 +242,9 @@ class LinuxHost:
         return None
 
     def on_disks(self) -> list[tuple[ArmDevice, list[str]]]:
-        """What disks of the instance hold, alone or as one array, with the serials of these disks.
+        """Contents of the instance's disks, single or as an array, with these disks' serials.
 
-        An array without a file system has the label and the UUID that its members are marked with.
+        An array without a file system gets the label and UUID of its members' marks.
         """
         serials = {name: serial for name, serial, model in self._disks() if model == LOCAL_MODEL}
         disks = {name: self.describe(serial, name) for name, serial in serials.items()}
@@ -261,24 +261,24 @@ class LinuxHost:
         return devices
 
     def mounted_at(self, point: Path) -> str:
-        """The source of the topmost mount at a path."""
+        """Source of the topmost mount at a path."""
         sources = [mount.source for mount in mounts_of(self.roots) if mount.mount_point == point]
         return sources[-1] if sources else ""
 
     def _disks(self) -> list[tuple[str, str, str]]:
-        """Kernel name, serial and model of every NVMe disk of Amazon's."""
+        """Kernel name, serial and model of every NVMe disk made by Amazon."""
         disks = []
         for node in _entries(self.roots.sys / "block"):
             model, serial = text(node / "device" / "model"), text(node / "device" / "serial")
-            hidden = text(node / "hidden") == "1"  # one path of several to a disk, which has no device file
+            hidden = text(node / "hidden") == "1"  # one of several paths to a disk, without a device file
             if model in (EBS_MODEL, LOCAL_MODEL) and serial and not hidden:
                 disks.append((node.name, volume_id(serial) or serial, model))
         return disks
 
     def _signature(self, serial: str, path: Path, node: Path) -> tuple[str, str, str]:
-        """Type, UUID and label of what stands there; of what we have marked, those of its mark.
+        """Type, UUID and label of a device's contents; those of our mark if we marked it.
 
-        The mark alone does not prove that: what somebody else has put there since has another UUID.
+        The mark alone proves nothing: contents that others have written since have another UUID.
         """
         if _partitions(node):
             return "partitions", "", ""
@@ -286,13 +286,13 @@ class LinuxHost:
         signatures = json.loads(output)["signatures"] if output.strip() else []
         first = (signatures or [{}])[0]
         type_, label = first.get("type") or "", _marked(path, _MARK_AT, _MARK_BESIDE_XFS)
-        ours = {_digits(filesystem_uuid(label)), member_uuid(label, serial)}  # by mdadm, by LVM
+        ours = {_digits(filesystem_uuid(label)), member_uuid(label, serial)}  # mdadm's form, LVM's form
         if label and all(_digits(each.get("uuid") or "") in ours for each in signatures):
             return type_, filesystem_uuid(label), label
         return type_, first.get("uuid") or "", first.get("label") or ""
 
     def _same(self, arguments: Mapping[str, Any]) -> ArmDevice:
-        """The device as it is now; SetupError unless it is still the one that the step is about."""
+        """The device as it is now. Raises SetupError unless it is still the step's."""
         path = Path(arguments["device"])
         node = self.roots.sys / "block" / path.name
         serials = {name: serial for name, serial, _ in self._disks()}
@@ -332,7 +332,7 @@ class LinuxHost:
         label = arguments["label"]
         mark(device.path, label, _MARK_BESIDE_XFS)
         self.run(["mkfs.xfs", "-q", "-K", *force, "-m", uuid, "-L", label, device.path], timeout_s=_FORMAT_S)
-        if _marked(device.path, _MARK_BESIDE_XFS):  # else something of the file system stands there
+        if _marked(device.path, _MARK_BESIDE_XFS):  # unless the file system has overwritten it
             _put(device.path, bytes(_MARK.size), _MARK_BESIDE_XFS)
 
     def _mount(self, arguments: Mapping[str, Any]) -> None:
@@ -362,10 +362,10 @@ class LinuxHost:
             self.run(["blkdiscard", "--force", *options, device.path], timeout_s=limit_s)
 
         with _to_itself(device.path):
-            # the first blocks go last: they say that the rest is ours, also to who comes after a power cut
+            # wipe the first blocks last: they mark the rest as ours, even after a power cut
             if device.label:
                 mark(device.path, device.label)
-            with contextlib.suppress(SetupError):  # a disk that cannot discard can be written to
+            with contextlib.suppress(SetupError):  # a disk without discard can still be overwritten
                 discard("--offset", MIB)
             if not is_blank(device.path, device.size_bytes, start=MIB):
                 discard("--zeroout", "--offset", MIB)
@@ -376,7 +376,7 @@ class LinuxHost:
 def stripe_commands(
     kind: str, label: str, name: str, devices: Mapping[str, str], chunk_kib: int
 ) -> list[list[str]]:
-    """What makes one device (RAID 0) of several, given by serial; its UUIDs and our mark say whose it is."""
+    """Commands that make a stripe (RAID 0) of devices given by serial; its UUIDs and our mark identify it."""
     count, paths = str(len(devices)), list(devices.values())
     if kind == "lvm":
         layout = ["--type", "striped", "--stripes", count, "--stripesize", f"{chunk_kib}k"]
@@ -394,7 +394,7 @@ def stripe_commands(
 
 
 def unstripe_commands(kind: str, name: str, array: str, devices: list[str]) -> list[list[str]]:
-    """The reverse of ``stripe_commands``."""
+    """Commands that undo ``stripe_commands``."""
     if kind == "lvm":
         return [["vgremove", "--force", "--yes", name], ["pvremove", "--yes", *devices]]
     return [["mdadm", "--stop", array], ["mdadm", "--zero-superblock", *devices]]
@@ -402,22 +402,22 @@ def unstripe_commands(kind: str, name: str, array: str, devices: list[str]) -> l
 
 @dataclass(frozen=True, slots=True)
 class LoopHost:
-    """LinuxHost for a rehearsal: a loop device per volume, gone when the volume is detached.
+    """LinuxHost for a rehearsal: a loop device per volume, removed when the volume is detached.
 
-    ``ESRALLY_EBS_REHEARSE_AWS=i-...`` chooses it, with AWS_ENDPOINT_URL on loopback (moto's server). File
-    systems, mounts and refusals are real; only the device of a volume is a sparse file of its size.
+    Chosen by ``ESRALLY_EBS_REHEARSE_AWS=i-...`` with AWS_ENDPOINT_URL on loopback (moto's server). File
+    systems, mounts and refusals are real; only a volume's device is a sparse file of its size.
     """
 
     folder: Path  # of the files; one per volume, named by its id
     linux: LinuxHost
 
     def look(self, query: DeviceQuery) -> HostState:
-        """Make the devices of what is attached appear and those of others go, then look."""
+        """Create devices of attached volumes and remove those of others, then look."""
         attached = self._attached()
         for serial in attached.keys() - query.sizes.keys():
             run(["losetup", "--detach", attached[serial]], timeout_s=_TOOL_S)
             (self.folder / serial).unlink()
-            with contextlib.suppress(OSError):  # others of the arm are there
+            with contextlib.suppress(OSError):  # other files of the arm are there
                 self.folder.rmdir()
         for serial in query.sizes.keys() - attached.keys():
             size = query.sizes[serial]
@@ -442,7 +442,7 @@ class LoopHost:
         run(["losetup", "--find", "--direct-io=on", self.folder / serial], timeout_s=_TOOL_S)
 
     def _attached(self) -> dict[str, str]:
-        """Loop device by serial, as the kernel has them: a table of our own would outlive a crash wrongly."""
+        """Loop device by serial, from the kernel: a table of our own would be wrong after a crash."""
         output = run(["losetup", "--list", "--json", "--output", "NAME,BACK-FILE"], timeout_s=_TOOL_S)
         loops = json.loads(output)["loopdevices"] if output.strip() else []
         here = self.folder.resolve()

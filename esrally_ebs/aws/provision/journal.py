@@ -1,7 +1,7 @@
-"""The write-ahead journal of one arm: what is about to be done, then what came of it, one JSON line each.
+"""The write-ahead journal of one arm: each step's intent, then its outcome, one JSON line each.
 
-Whatever was begun stands there before AWS or the machine hears of it, so that whoever comes after a crash
-knows all that may exist. A line that was cut by a crash was never acted upon.
+An intent is recorded before AWS or the machine is asked, so that after a crash everything that may exist is
+known. A line that a crash has cut was never acted upon.
 """
 
 import itertools
@@ -32,9 +32,9 @@ _END = re.sub("[0-9a-f]", "0", seal("{}")[2:])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """One line. ``refused``: the other side said no, so that nothing has come of the intent."""
+    """One line. ``refused``: the other side said no, so the intent had no effect."""
 
-    key: str  # of the step, e.g. "create/0"
+    key: str  # the step's key, such as "create/0"
     state: EntryState
     at_s: float  # seconds since the epoch
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -45,13 +45,13 @@ _ENTRY = TypeAdapter(JournalEntry)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """A journal as read: the goal, and what is known of each step."""
+    """A journal's contents: the goal, and what is known of each step."""
 
     goal: Goal
     entries: tuple[JournalEntry, ...] = ()
 
     def done(self, key: str) -> Mapping[str, Any] | None:
-        """The latest outcome of a step; None as long as there is none."""
+        """The latest outcome of a step; None if there is none yet."""
         outcomes = [entry.fields for entry in self.entries if entry.key == key and entry.state == "done"]
         return outcomes[-1] if outcomes else None
 
@@ -61,15 +61,15 @@ class History:
         return states[-1:] == ["intent"]
 
     def intents(self, key: str) -> list[Mapping[str, Any]]:
-        """What each try of a step was to do."""
+        """The arguments of each try of a step."""
         return [entry.fields for entry in self.entries if entry.key == key and entry.state == "intent"]
 
     def begun(self, key: str) -> bool:
-        """Whether a step was ever begun, whatever came of it."""
+        """Whether a step was ever begun, whatever its outcome."""
         return bool(self.intents(key))
 
     def refusals(self, key: str, codes: Collection[str]) -> list[Mapping[str, Any]]:
-        """The intents of this key that AWS refused with one of these words."""
+        """Intents of this step that AWS refused with one of these codes."""
         entries = [entry for entry in self.entries if entry.key == key and entry.state != "done"]
         return [
             before.fields
@@ -78,13 +78,13 @@ class History:
         ]
 
     def is_copy(self, member: str | None, volume_id: str) -> bool:
-        """Whether a volume with a member's tags is another than the one created: someone copied its tags."""
+        """Whether a volume with a member's tags is not the one we created: somebody copied its tags."""
         created = self.done(f"create/{member}")
         return created is not None and created["VolumeId"] != volume_id
 
     @property
     def resources(self) -> list[str]:
-        """What the arm got: ids of volumes or of a file system, or serials of the instance's disks."""
+        """The arm's resources: ids of volumes or a file system, or serials of instance disks."""
         if self.goal.sort == "instance-store":
             return list((self.done("claim") or {}).get("serials", ()))
         name = "VolumeId" if self.goal.sort == "ebs" else "FileSystemId"
@@ -92,36 +92,36 @@ class History:
         return list(dict.fromkeys(str(entry.fields[name]) for entry in created))
 
     def left(self) -> list[str]:
-        """The volumes or the file system that were created and, as far as is known, not deleted."""
+        """Volumes or file system created and, as far as is known, not deleted."""
         created = [] if self.goal.sort == "instance-store" else self.resources
         return [id_ for id_ in created if self.done(f"delete/{id_}") is None]
 
 
 class Journal:
-    """The journal of the arm whose directory this is; ``sync`` puts a file on its disk."""
+    """The journal of the arm with this directory; ``sync`` forces a file to its disk."""
 
     def __init__(self, directory: Path, *, sync: Callable[[int], None] = os.fsync) -> None:
         self.path = directory / JOURNAL_NAME
         self._sync = sync
 
     def begin(self, goal: Goal, at_s: float, *known: JournalEntry) -> None:
-        """The first line, before anything else is done; with what is known to have been done, at once."""
+        """Write the first line, before anything else is done, with steps already known to be done."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fields = _GOAL.dump_python(goal, mode="json")
         self.append(JournalEntry(key="goal", state="goal", at_s=at_s, fields=fields), *known)
 
     def append(self, *entries: JournalEntry) -> None:
-        """Add lines by one write, on disk when this returns."""
+        """Append lines in one write, which is on disk on return."""
         lines = [seal(json.dumps(_ENTRY.dump_python(entry, mode="json"))) for entry in entries]
         with self.path.open("ab+") as file:
             if not self._ends_whole(file.tell()):
-                lines.insert(0, "")  # a line that a crash cut must not swallow these
+                lines.insert(0, "")  # keeps a line cut by a crash from swallowing these
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
             self._sync(file.fileno())
 
     def read(self) -> History | None:
-        """All that stands there; None when the arm was never begun. FormatError for what we never wrote."""
+        """The whole journal; None if the arm was never begun. Raises FormatError for foreign contents."""
         try:
             lines = self.path.read_text(encoding="ascii").split("\n")
         except FileNotFoundError:
@@ -145,7 +145,7 @@ class Journal:
         return None if goal is None else History(goal=goal, entries=tuple(entries))
 
     def remove(self) -> None:
-        """The last step of taking an arm down."""
+        """Last step of taking an arm down."""
         self.path.unlink(missing_ok=True)
 
     def _ends_whole(self, size: int) -> bool:
@@ -154,27 +154,27 @@ class Journal:
             return file.read(1) in (b"", b"\n")
 
 
-@lru_cache(maxsize=1024)  # the journal is read before every step
+@lru_cache(maxsize=1024)  # read before every step
 def _parse(line: str) -> JournalEntry | None:
-    """None for a line that a crash cut: what it would have said was never acted upon. Else ValueError."""
+    """An entry; None for a line that a crash cut, as that was never acted upon. Else raises ValueError."""
     try:
         return _ENTRY.validate_python(parse_sealed(line, JOURNAL_NAME))
     except FormatError as error:
         raise ValueError("changed") from error
     except json.JSONDecodeError:
-        if _ends_as_written(line) or _ends_as_written(line[:-1]):  # else a crash cut it
+        if _ends_as_written(line) or _ends_as_written(line[:-1]):  # else cut by a crash
             raise
         return None
 
 
 def _ends_as_written(line: str) -> bool:
-    """Whether a line ends in a checksum, but for one sign."""
+    """Whether a line ends in a checksum, up to one wrong character."""
     end = re.sub("[0-9a-f]", "0", line[-len(_END) :])
     return len(end) == len(_END) and sum(map(str.__ne__, end, _END)) <= 1
 
 
 def _check(entry: JournalEntry, goal: Goal) -> None:
-    """ValueError for an entry without what later steps take from it."""
+    """Raise ValueError for an entry that lacks what later steps need."""
     fields, kind = entry.fields, entry.key.partition("/")[0]
     if entry.state == "intent":
         right = all(isinstance(fields.get(name, {}), dict) for name in ("parameters", "arguments"))

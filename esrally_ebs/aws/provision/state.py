@@ -1,8 +1,8 @@
-"""An arm as it is now, and what can come next, as values: nothing here changes anything.
+"""An arm's current state and possible next steps, as values; nothing here changes anything.
 
-Volumes and file systems are as AWS lists them, devices and mounts as the kernel does. A planner takes a
-History and an ArmState, and gives one step; the executor does it, writes down what came of it, looks again,
-and asks again. None means that the arm is there (or gone).
+Volumes and file systems are as listed by AWS, devices and mounts as by the kernel. A planner takes a History
+and an ArmState, and gives one step; the executor performs it, records the outcome, looks again, and asks for
+the next. None means that the arm is complete (or gone).
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -17,7 +17,7 @@ from esrally_ebs.aws.provision.journal import History
 from esrally_ebs.errors import SetupError
 from esrally_ebs.units import GIB
 
-SETTLE_S = 20.0  # a created resource may be missing from AWS's lists for some seconds
+SETTLE_S = 20.0  # newly created resources may be missing from AWS's lists this long
 APPEAR_S = 180.0
 ATTACH_S = 300.0
 GONE_S = 300.0
@@ -29,10 +29,10 @@ class VolumeState:
     state: str  # creating | available | in-use | deleting | deleted | error
     size_gib: int
     tags: Mapping[str, str]
-    snapshot: str = ""  # that it was made from
-    instance: str = ""  # that it is attached to
+    snapshot: str = ""  # it was made from this
+    instance: str = ""  # it is attached to this
     attachment: str = ""  # attaching | attached | detaching | busy
-    device: str = ""  # /dev/sdf ..., by which EC2 names the attachment
+    device: str = ""  # EC2's name of the attachment: /dev/sdf ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +52,11 @@ class EfsState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmState:
-    """Everything that the next step of an arm depends on."""
+    """Everything that determines an arm's next step."""
 
-    watched_s: float = 0.0  # for so long whoever looks has had the arm to itself
+    watched_s: float = 0.0  # how long the caller has had the arm exclusively
     volumes: tuple[VolumeState, ...] = ()
-    names_in_use: frozenset[str] = frozenset()  # /dev/sdf ... of this instance
+    names_in_use: frozenset[str] = frozenset()  # device names in use on this instance: /dev/sdf ...
     file_system: EfsState | None = None
     host: HostState = field(default_factory=HostState)
 
@@ -67,7 +67,7 @@ class ArmState:
 
     @property
     def target(self) -> ArmDevice | None:
-        """What the arm's file system is on: its array, or its one device; None for EFS."""
+        """The device of the arm's file system: an array or the only device; None for EFS."""
         return self.host.array or next(iter(self.devices), None)
 
 
@@ -96,7 +96,7 @@ def state_of(
 
 
 def state_here(host: ArmHost, history: History) -> ArmState:
-    """What this machine alone has of an arm."""
+    """What this machine has of an arm."""
     serials = [] if history.goal.sort == "efs" else history.resources
     contents = history.goal.sort == "instance-store"  # volumes go with all that is on them
     return ArmState(host=host.look(_query(history, dict.fromkeys(serials), contents=contents)))
@@ -106,16 +106,16 @@ def _query(
     history: History, sizes: Mapping[str, int | None], *, disks: bool = False, contents: bool = True
 ) -> DeviceQuery:
     goal = history.goal
-    # what is left of a stripe may be an array of one disk: the power went before the others were a part of it
+    # a power cut may leave an array of one disk, before others joined
     stripe = goal.stripe_name if goal.count > 1 or history.begun("stripe") else ""
     return DeviceQuery(point=goal.point, sizes=sizes, disks=disks, stripe=stripe, contents=contents)
 
 
 def _volumes(api: Api, history: History) -> list[VolumeState]:
-    """Those with the arm's tag, and those that we know by their ids whatever tags they have."""
+    """Volumes with the arm's tag, and those with recorded ids, whatever their tags."""
     volumes = [_volume(raw) for raw in volumes_where(api, f"tag:{TAG_RUN}", history.goal.run)]
     missing = set(history.resources) - {volume.id for volume in volumes}
-    if missing:  # by a filter, as an id that is gone would be an error
+    if missing:  # by filter: a missing id would be an error otherwise
         volumes += [_volume(raw) for raw in volumes_where(api, "volume-id", *sorted(missing))]
     return volumes
 
@@ -143,7 +143,7 @@ def _names_in_use(api: Api, instance: str) -> frozenset[str]:
 
 
 def _sizes_here(history: History, volumes: tuple[VolumeState, ...]) -> dict[str, int]:
-    """The bytes of the arm's volumes that are attached to its instance."""
+    """Bytes of the arm's volumes attached to its instance."""
     goal = history.goal
     return {
         volume.id: volume.size_gib * GIB
@@ -188,13 +188,13 @@ class Call:
     service: str
     operation: str
     parameters: Mapping[str, Any]
-    keeps: tuple[str, ...] = ()  # of the answer, for the journal
+    keeps: tuple[str, ...] = ()  # fields of the answer to record
     go_on_after: Set[str] = frozenset()  # refusals that the next look explains
-    optional: str = ""  # to be said when AWS refuses it, which is no error then
+    optional: str = ""  # message if AWS refuses, which then is no error
 
     @property
     def asks_for_rights(self) -> bool:
-        """Whether it changes nothing: AWS only says whether it would be allowed."""
+        """Whether it only checks a permission and changes nothing."""
         return bool(self.parameters.get("DryRun"))
 
 
@@ -207,7 +207,7 @@ class HostWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Something that was learned and must be remembered."""
+    """A fact to record."""
 
     key: str
     fields: Mapping[str, Any]
@@ -215,7 +215,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Nothing to do but to look again; an error after ``limit_s`` of waiting for the same thing."""
+    """Look again later; an error after ``limit_s`` of waiting for the same thing."""
 
     text: str
     limit_s: float
@@ -227,7 +227,7 @@ Stage = Callable[[History, ArmState], Step | None]
 
 
 def in_order(*stages: Stage) -> Stage:
-    """The planner that gives the step of the first stage that has one."""
+    """A planner that gives the step of the first stage that has one."""
 
     def plan(history: History, state: ArmState) -> Step | None:
         return next((step for stage in stages if (step := stage(history, state)) is not None), None)
@@ -236,9 +236,9 @@ def in_order(*stages: Stage) -> Stage:
 
 
 def settle(history: History, state: ArmState, key: str, id_name: str, what: str) -> Step | None:
-    """Wait where what a step requested may be there without being listed yet.
+    """Wait if a requested resource may exist without being listed yet.
 
-    A call may take minutes, and take effect at its end: nobody knows of a process that was killed meanwhile.
+    A call may take minutes, with the effect at its end; a process killed meanwhile leaves no trace of it.
     """
     created = history.done(key)
     deleted = created is not None and history.done(f"delete/{created[id_name]}") is not None
@@ -248,9 +248,9 @@ def settle(history: History, state: ArmState, key: str, id_name: str, what: str)
 
 
 def delete(what: str, id_: str, state: str, *, service: str, operation: str, go_on_after: Set[str]) -> Step:
-    """The step that deletes a resource; while it is on its way to another state, one that waits.
+    """The step that deletes a resource, or one that waits while the resource is changing state.
 
-    The operation's only parameter is the id, named as the operation is: ``VolumeId`` of ``DeleteVolume``.
+    The operation's only parameter is the id, named after the operation: ``VolumeId`` of ``DeleteVolume``.
     """
     if state in ("creating", "updating", "deleting"):
         return Wait(text=f"{what} {id_}, which is {state}", limit_s=GONE_S)
@@ -264,5 +264,5 @@ def delete(what: str, id_: str, state: str, *, service: str, operation: str, go_
 
 
 def refuse(history: History, text: str) -> NoReturn:
-    """SetupError for what the pack does not do with what is there."""
+    """Raise SetupError: the pack does not handle this state."""
     raise SetupError(f"arm {history.goal.arm}: {text}")

@@ -1,9 +1,9 @@
-"""Finds and adopts resources on AWS that have our tags and no journal any more: a reboot empties /run.
+"""Finds and adopts AWS resources with our tags but without a journal: a reboot empties /run.
 
-Only those that this instance and run directory made in an earlier boot, and on demand those of an instance
-that no longer exists. Those of other instances are theirs. Those of this boot may be in use in another
-container, whose run directory may have the same name and whose journals and mounts cannot be seen from here.
-What was restored from a backup has the tags of the original, and is not ours.
+Only those that this instance and run directory made in an earlier boot and, on request, those of instances
+that no longer exist. Other instances' resources belong to them. Those of this boot may be in use in another
+container, whose run directory may have the same name and whose journals and mounts are invisible here.
+Resources restored from a backup have the original's tags, and are not ours.
 """
 
 import re
@@ -38,13 +38,13 @@ _ALL_TAGS = (TAG_SESSION, TAG_RUN, TAG_ARM, TAG_MEMBER, TAG_OWNER)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MEMBER = re.compile(r"[0-9]{1,2}")
 _GONE = ("terminated", "shutting-down")
-_OF_A_BACKUP = ("aws:backup:", "aws:dlm:")  # begins the names of tags that AWS gives to what it restores
-_SETTLED_S = 3600.0  # an instance that is not listed yet looks like one that is no more
+_OF_A_BACKUP = ("aws:backup:", "aws:dlm:")  # prefixes of AWS's tags on restored resources
+_SETTLED_S = 3600.0  # an instance that is not listed yet looks like a terminated one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """One arm that AWS still has; ``resources`` are ids by member."""
+    """One arm that AWS still has; ``resources``: ids by member."""
 
     sort: Sort
     tags: Mapping[str, str]
@@ -57,15 +57,15 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphans:
-    """What there is on AWS that no journal here speaks of."""
+    """Resources on AWS that no journal here has."""
 
     arms: Sequence[Orphan]
-    problems: Sequence[str] = ()  # one line per thing that is in doubt
-    notes: Sequence[str] = ()  # one line per thing that was rightly not looked at or left alone
+    problems: Sequence[str] = ()  # one line per doubtful case
+    notes: Sequence[str] = ()  # one line per thing rightly skipped or left alone
 
 
 def known_runs(run_dir: Path) -> tuple[set[str], list[str]]:
-    """The runs that journals of this run directory speak of, and a line per journal that cannot be read."""
+    """Runs in this run directory's journals, and a line per unreadable journal."""
     runs, problems = set[str](), list[str]()
     for path in sorted(run_dir.glob(f"*/*/{JOURNAL_NAME}")):
         try:
@@ -79,9 +79,10 @@ def known_runs(run_dir: Path) -> tuple[set[str], list[str]]:
 
 
 def orphans(api: Api, owner: RunOwner, *, now_s: float, dead_instances: bool = False) -> Orphans:
-    """All arms of ours on AWS that no journal here speaks of and nobody else can be using.
+    """All of our arms on AWS that no journal here has and nobody else can be using.
 
-    ``dead_instances`` adds those whose instance is no more. SetupError when not even volumes could be listed.
+    ``dead_instances`` includes those of terminated instances. Raises SetupError if not even volumes can be
+    listed.
     """
     resources, problems, notes = [*_volumes(api)], list[str](), list[str]()
     try:
@@ -90,7 +91,7 @@ def orphans(api: Api, owner: RunOwner, *, now_s: float, dead_instances: bool = F
         # Whoever may not even list file systems has made none.
         lines = notes if isinstance(error, AwsError) and error.denied else problems
         lines.append(f"EFS was not asked for what killed sessions left there: {error}")
-    # read after AWS was: a journal is there before what it speaks of, even of a session that begins now
+    # read after asking AWS: a journal exists before its resources, even for a session that begins now
     known, unreadable = known_runs(owner.run_dir)
     problems += unreadable
     of_run: dict[str, list[_Resource]] = {}
@@ -114,9 +115,9 @@ def orphans(api: Api, owner: RunOwner, *, now_s: float, dead_instances: bool = F
 
 
 def on_disks(devices: Sequence[tuple[ArmDevice, Sequence[str]]], run_dir: Path) -> list[Orphan]:
-    """Arms on the instance's own disks (which outlive a reboot) that no journal here speaks of.
+    """Arms on the instance's own disks (which survive a reboot) that no journal here has.
 
-    Only file systems that prove by label and UUID that we made them, and that nothing uses.
+    Only file systems whose label and UUID prove that we made them, and that nothing uses.
     """
     known, _ = known_runs(run_dir)
     return [
@@ -135,9 +136,9 @@ def on_disks(devices: Sequence[tuple[ArmDevice, Sequence[str]]], run_dir: Path) 
 
 
 def adopt(orphan: Orphan, place: Place, run_dir: Path, *, at_s: float) -> Path:
-    """Write the journal that the arm has lost; the directory that taking it down begins from.
+    """Rewrite an arm's lost journal; returns the directory for taking it down.
 
-    Raises SetupError when there is a journal: someone else works there.
+    Raises SetupError if there is a journal: somebody else is working there.
     """
     session, arm = orphan.tags[TAG_SESSION], orphan.tags[TAG_ARM]
     directory = run_dir / session / arm
@@ -166,13 +167,13 @@ def adopt(orphan: Orphan, place: Place, run_dir: Path, *, at_s: float) -> Path:
             JournalEntry(key=key, state="done", at_s=0.0, fields=outcome),
         )
     ]
-    # at once: who is killed between a goal and its claim leaves disks that no journal speaks of
+    # in one write: between goal and claim, a kill would leave disks without a journal
     journal.begin(goal, at_s, *known)
     return directory
 
 
 def _outcomes_of(orphan: Orphan) -> Mapping[str, Mapping[str, Any]]:
-    """The outcomes of the steps that must have been done for it to be there."""
+    """Outcomes of all steps that must have been done for it to exist."""
     if orphan.sort == "instance-store":
         return {"claim": {"serials": list(orphan.resources.values())}, "stripe": {}, "format": {}}
     name = "VolumeId" if orphan.sort == "ebs" else "FileSystemId"
@@ -186,9 +187,9 @@ class _Resource:
     sort: Sort
     id: str
     tags: Mapping[str, str]
-    idle: bool  # attached nowhere; a file system that only its own instance ever mounted is, without it
+    idle: bool  # attached nowhere; or a file system mounted by its own instance only, which is gone
     made_s: float  # seconds since the epoch
-    is_copy: bool  # somebody has restored or copied what we made, with its tags
+    is_copy: bool  # restored or copied by somebody, with our tags
 
 
 def _volumes(api: Api) -> Iterator[_Resource]:
@@ -225,17 +226,17 @@ def _of_a_backup(tags: Mapping[str, str]) -> bool:
 
 
 def _complete(tags: Mapping[str, str]) -> bool:
-    """All our tags, with the values that only we give them."""
+    """Whether all our tags are there, with values that only we give."""
     if not all(name in tags for name in _ALL_TAGS):
         return False
-    names = (tags[TAG_SESSION], tags[TAG_ARM])  # they become directories
+    names = (tags[TAG_SESSION], tags[TAG_ARM])  # become directory names
     return bool(_MEMBER.fullmatch(tags[TAG_MEMBER])) and all(_NAME.fullmatch(name) for name in names)
 
 
 def _why_left(
     api: Api, resource: _Resource, owner: RunOwner, now_s: float, *, dead_instances: bool
 ) -> str | None:
-    """Why a resource stays: "" when it is plainly somebody else's; None when it may go."""
+    """Why a resource stays: "" if clearly somebody else's; None if it may be deleted."""
     tag = resource.tags[TAG_OWNER]
     if tag == owner.tag:
         return (
@@ -246,7 +247,7 @@ def _why_left(
     try:
         if not ours and (not resource.idle or _runs(api, instance)):
             return ""
-    except SetupError as error:  # which must not keep what is ours
+    except SetupError as error:  # must not prevent removing our own
         return f"whether its instance {instance} runs could not be asked: {error}"
     if resource.is_copy:
         return "it has our tags, but we have not made it: a backup was restored, or a snapshot copied"
