@@ -1,4 +1,4 @@
-"""The user who called a command by sudo, and going on as that user.
+"""The user who called a command by sudo, and continuing as that user.
 
 Root is needed for volumes and caches, not for reading tracks, logs and other people's sessions.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.processes import run
 
-KEEPER = "ESRALLY_EBS_KEEPER"  # where the root process listens that does what this user may not
+KEEPER = "ESRALLY_EBS_KEEPER"  # address of the root process that takes the steps this user may not
 _QUICK_S = 15.0
 
 
@@ -26,7 +26,7 @@ class Caller:
 
     @classmethod
     def of(cls, uid: int) -> "Caller":
-        """The user of that number; SetupError when the machine knows none."""
+        """The user with that number. Raises SetupError if the machine has none."""
         try:
             entry = pwd.getpwuid(uid)
         except (KeyError, OverflowError) as error:
@@ -34,19 +34,19 @@ class Caller:
         return cls(entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir)
 
     def become(self) -> None:
-        """Be this user from here on, for good: numbers, groups and home."""
+        """Become this user for good: uid, groups and home."""
         os.initgroups(self.name, self.gid)
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
         os.environ.update(HOME=self.home, USER=self.name, LOGNAME=self.name)
 
     def go_on(self, argv: list[str]) -> None:
-        """Be this user and run a program in the place of this one; SetupError where the user may not."""
+        """Become this user and run a program in place of this one. SetupError if the user may not."""
         self.go_on_here(argv[0])
         os.execv(argv[0], argv)
 
     def go_on_here(self, program: str = sys.executable) -> None:
-        """Be this user from here on; SetupError where the user may not use what runs."""
+        """Become this user for good. Raises SetupError if the user may not use what runs here."""
         self.become()
         if not os.access(program, os.R_OK | os.X_OK):
             raise SetupError(
@@ -55,7 +55,7 @@ class Caller:
             )
 
     def may_write(self, folder: Path) -> bool:
-        """Whether the kernel lets this user make files there; asked in a process of the user's."""
+        """Whether this user may create files there; checked in a process of that user."""
         become = ["setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", "--init-groups", "--"]
         try:
             run([*become, "test", "-w", folder, "-a", "-x", folder], timeout_s=_QUICK_S)
@@ -64,7 +64,7 @@ class Caller:
         return True
 
     def do(self, work: Callable[[], object]) -> None:
-        """Do something as this user, in a process of its own; what goes wrong there is left out."""
+        """Do ``work`` as this user in a separate process; ignores its errors."""
         child = os.fork()
         if child == 0:
             try:
@@ -76,7 +76,7 @@ class Caller:
 
 
 def caller() -> Caller | None:
-    """Who called this root process by sudo; None where nobody did, or it is not root."""
+    """Who called this root process by sudo; None if nobody did, or it is not root."""
     text = os.environ.get("SUDO_UID", "")
     if os.geteuid() != 0 or text in ("", "0"):
         return None

@@ -1,6 +1,6 @@
-"""From a mount to the disks that hold its data: through partitions, md, LVM, encryption, btrfs, loop devices.
+"""Finds the disks that hold a mount's data: through partitions, md, LVM, encryption, btrfs, loop devices.
 
-Takes a Mount and the kernel's trees, gives a Stack. Nothing is asked of AWS, and no root is needed.
+From a Mount and the kernel's trees to a Stack. Asks nothing of AWS, and needs no root.
 """
 
 import re
@@ -35,12 +35,12 @@ _KEEPING_DEVICES = (
     (re.compile(r"(nbd|ublkb)\d+"), "what the process that serves {} keeps cannot be seen"),
     (re.compile(r"zd\d+"), "ZFS keeps blocks of {} in its own cache (ARC)"),
 )
-# LVM's own names for the parts of a cached volume
+# LVM's names for the parts of a cached volume
 _LVM_CACHE = re.compile(r"_(cdata|cmeta|corig|cvol|cpool|wcorig)(-|$)")
 
 
 class Sort(StrEnum):
-    """What a disk is, as far as this machine can tell."""
+    """Kind of a disk, as far as this machine can tell."""
 
     EBS = "ebs"
     INSTANCE_STORE = "instance-store"
@@ -54,15 +54,15 @@ class Disk:
 
     name: str  # kernel name, e.g. nvme1n1
     sort: Sort
-    volume_id: str = ""  # vol-...; empty when nothing here tells
-    known_by: str = ""  # where the id comes from
+    volume_id: str = ""  # vol-...; "" if nothing here tells
+    known_by: str = ""  # source of the id
     size_bytes: int | None = None
-    partition: str = ""  # the partition that is used, if only one is
+    partition: str = ""  # the partition in use, if only one is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """A file system and what it stands on."""
+    """A file system and the devices below it."""
 
     mount: Mount
     device: str | None  # kernel name of the topmost device; None for NFS and the like
@@ -70,11 +70,9 @@ class Stack:
     disks: tuple[Disk, ...]
     readahead_bytes: int | None
     scheduler: str | None
-    beneath: frozenset[str] = frozenset()  # the disks that the files of loop devices lie on, by kernel name
-    caches: tuple[str, ...] = ()  # what below the file system may answer a read from memory or a faster disk
-    lowest: tuple[
-        str, ...
-    ] = ()  # the last devices on the way down, by kernel name; what is read must reach them
+    beneath: frozenset[str] = frozenset()  # disks with the files of loop devices, by kernel name
+    caches: tuple[str, ...] = ()  # layers that may answer a read from memory or a faster disk
+    lowest: tuple[str, ...] = ()  # the lowest devices, by kernel name; reads must reach them
 
     @property
     def names(self) -> frozenset[str]:
@@ -89,13 +87,13 @@ def mounts_of(roots: Roots) -> list[Mount]:
 
 
 def innermost(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount that ``path`` lies on, the topmost of several at one mount point; None when it is on none."""
+    """The mount that ``path`` is on, the topmost of several at one mount point; None if there is none."""
     holding = [mount for mount in reversed(mounts) if path.is_relative_to(mount.mount_point)]
     return max(holding, key=lambda mount: len(mount.mount_point.parts), default=None)
 
 
 def stack_of(mount: Mount, roots: Roots) -> Stack:
-    """What ``mount`` stands on; a Stack without disks for a file system without devices."""
+    """The devices below ``mount``; no disks for a file system without devices."""
     nodes = _nodes(mount, roots)
     descent = _Descent(roots)
     descent.caches += _caches_of(mount, nodes)
@@ -104,10 +102,10 @@ def stack_of(mount: Mount, roots: Roots) -> Stack:
         for disk in descent.disks_below(node):
             disks.setdefault(disk.name, disk)
     top = nodes[0] if nodes else None
-    # A file system without a device, NFS above all, reads ahead by what its own backing device info says.
+    # A file system without a device, such as NFS, has its readahead in its own backing device info.
     queue = disk_of(top) / "queue" if top else roots.sys / "class" / "bdi" / mount.device_number
     readahead = text(queue / "read_ahead_kb")
-    # An array has no scheduler: requests wait in those of its disks.
+    # Arrays have no scheduler: requests wait in their disks' queues.
     chosen = {scheduler_of(roots.sys / "class" / "block" / name) for name in disks} - {""}
     return Stack(
         mount=mount,
@@ -124,20 +122,20 @@ def stack_of(mount: Mount, roots: Roots) -> Stack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestQueue:
-    """A disk whose requests the kernel reports one by one, and the part of it that a file system uses."""
+    """A disk whose requests the kernel traces one by one, and the part of it that a file system uses."""
 
     name: str  # of the disk
     number: str  # "major:minor" of the disk
     first_sector: int  # of 512 bytes
     end_sector: int
     is_part: bool  # whether it is a partition
-    is_mount: bool  # whether the file system is made on it: else on an array, LVM or the like above it
+    is_mount: bool  # whether the file system is directly on it, not on an array, LVM or the like
 
 
 def request_queues(mount: Mount, roots: Roots) -> tuple[RequestQueue, ...]:
-    """The topmost devices below a mount that have requests; none where there is no such device.
+    """The topmost devices below a mount that have requests; empty if there are none.
 
-    Arrays, LVM and encryption pass on what they get and have none of their own, so theirs are of their disks.
+    Arrays, LVM and encryption pass I/O on without requests of their own; their disks have the requests.
     """
     nodes = _nodes(mount, roots)
     queues: dict[str, RequestQueue] = {}
@@ -161,7 +159,7 @@ def request_queues(mount: Mount, roots: Roots) -> tuple[RequestQueue, ...]:
 
 
 def _caches_of(mount: Mount, nodes: Sequence[Path]) -> list[str]:
-    """What keeps data of a file system, on these devices or on none, where its eviction does not reach."""
+    """Caches of a file system beyond the page cache, which evicting does not empty."""
     where, kind = mount.mount_point, mount.filesystem
     if kind.startswith(_REMOTE):
         on_disk = "fsc" in mount.super_options.split(",")
@@ -173,20 +171,20 @@ def _caches_of(mount: Mount, nodes: Sequence[Path]) -> list[str]:
 
 
 def scheduler_of(disk: Path) -> str:
-    """The I/O scheduler of a disk in sysfs; empty where it does not say."""
+    """A disk's I/O scheduler in sysfs; "" if unknown."""
     schedulers = text(disk / "queue" / "scheduler")
     chosen = _CHOSEN.search(schedulers)
-    return chosen[1] if chosen else schedulers  # the only one there is has no brackets
+    return chosen[1] if chosen else schedulers  # without brackets if it is the only one
 
 
 def _nodes(mount: Mount, roots: Roots) -> list[Path]:
-    """The device nodes (in sysfs) that the file system is made on: several for btrfs."""
+    """Device nodes (in sysfs) of a file system; several for btrfs."""
     link = roots.sys / "dev" / "block" / mount.device_number
     if link.exists():
         return [link.resolve()]
     if not mount.source.startswith("/dev/"):
         return []
-    name = _kernel_name(mount.source, roots)  # btrfs: the number is of no device, and one of several is named
+    name = _kernel_name(mount.source, roots)  # btrfs: the number has no device, the source is one of several
     for members in sorted((roots.sys / "fs" / "btrfs").glob("*/devices")):
         names = sorted(path.name for path in members.iterdir())
         if name in names:
@@ -196,30 +194,30 @@ def _nodes(mount: Mount, roots: Roots) -> list[Path]:
 
 
 def _kernel_name(device: str, roots: Roots) -> str:
-    """``dm-0`` of ``/dev/mapper/vg-data`` and of ``/dev/vg/data``, which are links to it."""
+    """``dm-0`` for ``/dev/mapper/vg-data`` or ``/dev/vg/data``, which link to it."""
     name = (roots.dev / device.removeprefix("/dev/")).resolve().name
     mapped = (roots.sys / "class" / "block").glob("dm-*")
     by_name = {text(path / "dm" / "name"): path.name for path in mapped}
-    return by_name.get(name, name)  # where there is no link, as in containers
+    return by_name.get(name, name)  # containers may lack the link
 
 
 def disk_of(node: Path) -> Path:
-    """The whole disk of a device in sysfs: a partition's queue is its disk's."""
+    """The whole disk of a device in sysfs, as a partition uses its disk's queue."""
     return node.parent if (node / "partition").exists() else node
 
 
 class _Descent:
-    """The way down from a device to its disks: notes each layer that it passes, and each that caches."""
+    """Walks down from a device to its disks; notes each layer, and each that caches."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self.layers: list[str] = []
         self.caches: list[str] = []
-        self.beneath: set[str] = set()  # disks that the files of loop devices lie on
+        self.beneath: set[str] = set()  # disks with the files of loop devices
         self.lowest: list[str] = []
 
     def disks_below(self, node: Path) -> Iterator[Disk]:
-        """The whole disks below a device in sysfs."""
+        """Whole disks below a device in sysfs."""
         partition = node.name if (node / "partition").exists() else ""
         if partition:
             self.layers.append(f"partition {partition}")
@@ -238,7 +236,7 @@ class _Descent:
             yield _disk(disk, partition, self._roots)
 
     def _below_loop(self, disk: Path) -> bool:
-        """Note what the file of a loop device lies on, or the device; whether there is one, as of no disk."""
+        """Note what a loop device's file or device is on; returns whether it has one, unlike disks."""
         backing = text(disk / "loop" / "backing_file")
         if not backing:
             return False
@@ -248,7 +246,7 @@ class _Descent:
         holding = None if is_device else innermost(Path(backing), mounts_of(self._roots))
         nodes = [device.resolve()] if is_device else _nodes(holding, self._roots) if holding else []
         is_direct = text(disk / "loop" / "dio") == "1"
-        # btrfs reads what it compressed through the page cache, whoever asks for direct I/O
+        # btrfs reads compressed files through the page cache, even with direct I/O
         compresses = holding and holding.filesystem == "btrfs" and "compress" in holding.super_options
         if not is_direct or compresses:
             why = "btrfs compresses it" if is_direct else "direct I/O is off"
@@ -267,7 +265,7 @@ class _Descent:
         if parts:
             self.caches.append(f"{disk.name} is a cached LVM volume (over {', '.join(parts)})")
         if (disk / "dm").is_dir() and len(members) > 1 and not text(disk / "dm" / "uuid"):
-            # made by dmsetup: sysfs does not tell a dm-cache from a stripe
+            # made by dmsetup: sysfs does not distinguish a dm-cache from a stripe
             names = ", ".join(member.name for member in members)
             self.caches.append(f"{disk.name} may be a dm-cache (over {names}), as no uuid says what made it")
 
@@ -295,16 +293,16 @@ def _disk(disk: Path, partition: str, roots: Roots) -> Disk:
 
 
 def volume_id(serial: str) -> str:
-    """``vol0123...``, as an EBS volume's serial is written, with its dash; empty for any other serial."""
+    """An EBS volume's serial with its dash, ``vol0123...`` as ``vol-0123...``; "" for any other serial."""
     match = _SERIAL.fullmatch(serial)
     return f"vol-{match[1]}" if match else ""
 
 
 def _by_id(name: str, roots: Roots) -> tuple[str, str]:
-    """The id in udev's link to the disk, for where sysfs shows no serial (in some containers)."""
+    """The id in udev's link to the disk, if sysfs has no serial (in some containers)."""
     folder = roots.dev / "disk" / "by-id"
     for link in sorted(folder.glob("nvme-Amazon_Elastic_Block_Store_vol*")):
-        match = _BY_ID.fullmatch(link.name)  # no partition's link
+        match = _BY_ID.fullmatch(link.name)  # not a partition's link
         if match and link.resolve().name == name and volume_id(match[1]):
             return volume_id(match[1]), str(link)
     return "", ""
@@ -315,5 +313,5 @@ def _sort(name: str, model: str, volume: str) -> Sort:
         return Sort.EBS
     if model == LOCAL_MODEL:
         return Sort.INSTANCE_STORE
-    # PV guests have xvda1 as a disk of its own; Xen's disks have no model.
+    # PV guests have xvda1 as a separate disk; Xen's disks have no model.
     return Sort.XEN if not model and _XEN.fullmatch(name) else Sort.OTHER

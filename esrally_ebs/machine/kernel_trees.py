@@ -1,4 +1,4 @@
-"""Where this machine's own description of itself is read: the kernel's trees, or a copy of them elsewhere."""
+"""Where this machine describes itself: the kernel's trees, or copies of them elsewhere."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,30 +9,30 @@ _DMI = ("sys_vendor", "board_vendor", "bios_vendor")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
-    """The trees that are read; nothing in this package names one of them otherwise."""
+    """Paths of the trees; the rest of this package names no others."""
 
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
     dev: Path = Path("/dev")
-    run: Path = Path("/run")  # of efs-utils: which file system a mount through its tunnel is
+    run: Path = Path("/run")  # efs-utils: which file system a mount through its tunnel is
 
     def on_ec2(self) -> bool:
-        """Whether the firmware says that this is an EC2 instance (Nitro by DMI, Xen also by its UUID)."""
+        """Whether the firmware says EC2 (Nitro by DMI, Xen also by its UUID)."""
         if any(text(self.sys / "class" / "dmi" / "id" / name) == _EC2 for name in _DMI):
             return True
         return self.on_xen()
 
     def boot_id(self) -> str:
-        """The kernel's name for the time since it booted, one for all containers; without dashes."""
+        """The kernel's id of this boot, without dashes; the same in all containers."""
         return text(self.proc / "sys" / "kernel" / "random" / "boot_id").replace("-", "")
 
     def on_xen(self) -> bool:
-        """Whether this is an EC2 instance on Xen, whose EBS disks do not tell which volume they are."""
+        """Whether this is an EC2 instance on Xen, whose EBS disks do not identify their volumes."""
         return text(self.sys / "hypervisor" / "uuid").startswith("ec2")
 
 
 def text(path: Path) -> str:
-    """What a file of one line says; empty when it is not there or may not be read."""
+    """Contents of a one-line file; "" if missing or unreadable."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

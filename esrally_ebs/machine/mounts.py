@@ -1,4 +1,4 @@
-"""What the kernel says of a mount: a path in; its file system, device, readahead and scheduler out."""
+"""What the kernel knows of a mount: from a path to its file system, device, readahead and scheduler."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.units import KIB
 
 _DEVICES = Path("/sys/dev/block")
-_WRITTEN = ("elasticsearch", "fio")  # what nodes and jobs write on a volume of ours
+_WRITTEN = ("elasticsearch", "fio")  # folders that nodes and jobs write on our volumes
 
 
 def mounts() -> list[Mount]:
@@ -23,9 +23,9 @@ def mounts() -> list[Mount]:
 
 
 def mount_at(path: Path) -> Mount | None:
-    """The mount whose mount point is exactly ``path``, the topmost of several; None when there is none.
+    """The mount with exactly this mount point, the topmost of several; None if there is none.
 
-    The path may lead there by links, as /var/run does, but not itself be one.
+    Directories on the path may be links, as in /var/run; ``path`` itself must not.
     """
     point = Path(os.path.realpath(path.parent), path.name)
     stacked = [mount for mount in mounts() if mount.mount_point == point]
@@ -33,7 +33,7 @@ def mount_at(path: Path) -> Mount | None:
 
 
 def mount_holding(path: Path) -> Mount:
-    """The mount that ``path`` (which need not exist) lies on."""
+    """The mount that ``path`` is on; it need not exist."""
     mount = innermost(path.resolve(), mounts())
     if mount is None:
         raise SetupError(f"{path}: on no mount of /proc/self/mountinfo; is /proc mounted?")
@@ -41,9 +41,9 @@ def mount_holding(path: Path) -> Mount:
 
 
 def remove_mount_point(point: Path) -> None:
-    """Remove a mount point that we made, and what we wrote beneath its volume after others unmounted that.
+    """Remove a mount point that we made, with what we wrote beneath it after others had unmounted its volume.
 
-    OSError when it is still one, or somebody else's files are there.
+    Raises OSError if it is still a mount point, or has somebody else's files.
     """
     if not any(mount.mount_point.is_relative_to(point) for mount in mounts()):
         for name in _WRITTEN:
@@ -52,9 +52,9 @@ def remove_mount_point(point: Path) -> None:
 
 
 def unmounted(volume: Volume) -> str | None:
-    """What to say of a volume that is no longer what its mount point leads to; None while it is.
+    """A message if a volume is no longer at its mount point; None if it is.
 
-    Not noticed: one without a block device (EFS, btrfs) on another file system of the same kind.
+    Misses volumes without a block device (EFS, btrfs) on another file system of the same kind.
     """
     mount = mount_holding(volume.mount)
     number = volume.device_number or mount.device_number
@@ -67,15 +67,15 @@ def unmounted(volume: Volume) -> str | None:
 
 
 def users_of(mount_point: Path) -> list[str]:
-    """Processes with a file, a mapping, or their directory on the file system there: "java (pid 123)" each.
+    """Processes with a file, mapping or working directory on that file system: "java (pid 123)" each.
 
-    Processes in containers count, whatever the mount is called there; those of other users only for root.
+    Includes processes in containers, whatever the mount's path there; those of other users only for root.
     """
     return [f"{text(Path(f'/proc/{pid}/comm'))} (pid {pid})" for pid in pids_using(mount_point)]
 
 
 def pids_using(mount_point: Path) -> list[int]:
-    """Of those processes."""
+    """Pids of those processes."""
     device = mount_point.stat().st_dev
     mapped = f" {os.major(device):02x}:{os.minor(device):02x} "
     return [
@@ -86,7 +86,7 @@ def pids_using(mount_point: Path) -> list[int]:
 
 
 def _uses(process: Path, device: int, mapped: str) -> bool:
-    with contextlib.suppress(OSError):  # it ended meanwhile, or is not ours to look at
+    with contextlib.suppress(OSError):  # it has ended, or may not be read
         if any(
             _is_on(link, device) for link in (process / "cwd", process / "root", *(process / "fd").iterdir())
         ):
@@ -96,7 +96,7 @@ def _uses(process: Path, device: int, mapped: str) -> bool:
 
 
 def _is_on(link: Path, device: int) -> bool:
-    with contextlib.suppress(OSError):  # closed while we looked
+    with contextlib.suppress(OSError):  # closed meanwhile
         return link.stat().st_dev == device
     return False
 
@@ -104,12 +104,12 @@ def _is_on(link: Path, device: int) -> bool:
 def describe(
     spec: VolumeSpec, where: Path, kind: Kind, *, identity: str = "", control: Path | None = None
 ) -> Volume:
-    """The Volume at ``where`` with everything that the kernel knows of it."""
+    """The Volume at ``where``, with everything that the kernel knows of it."""
     mount = mount_holding(where)
     facts: dict[str, Any] = {}
     link = _DEVICES / mount.device_number
-    if link.exists():  # tmpfs, overlay and NFS have no device
-        node = link.resolve()  # of the partition, if it is one
+    if link.exists():  # not for tmpfs, overlay and NFS: they have no device
+        node = link.resolve()  # the partition's, if it is one
         disk, lowest = disk_of(node), stack_of(mount, Roots()).lowest
         readahead = text(disk / "queue" / "read_ahead_kb")
         facts = {

@@ -1,7 +1,7 @@
-"""Directories of our own: made with mode 0700, and looked at before they are used.
+"""Our own directories: made with mode 0700, and checked before use.
 
 A directory with a well-known name, such as ``/dev/shm/esrally-ebs``, belongs to whoever makes it first. If
-another user does, that user may replace what root writes there, by a link to a disk for example.
+that is another user, they could replace files that root writes there, by a link to a disk for example.
 """
 
 import os
@@ -18,10 +18,10 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_directory(path: Path) -> Path:
-    """Make ``path`` with mode 0700, or check that it is this user's own and no other may write to it.
+    """Make ``path`` with mode 0700, or check that it is this user's and nobody else may write to it.
 
-    Parents that are missing are made alike; those that are there are the caller's to choose. Raises
-    SetupError, naming the path, when it is a link, another user's, or may be written to by others.
+    Missing parents are made likewise; existing ones are the caller's responsibility. Raises SetupError,
+    naming the path, if it is a link, another user's, or writable for others.
     """
     if not path.parent.exists():
         private_directory(path.parent)
@@ -31,7 +31,7 @@ def private_directory(path: Path) -> Path:
 
 
 def require_private(path: Path, *owners: int) -> None:
-    """Raise SetupError unless ``path`` is a directory of one of these users, and no other may write to it."""
+    """Raise SetupError unless ``path`` is a directory of one of these users that no other may write to."""
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
         what = "link" if stat.S_ISLNK(status.st_mode) else "file"
@@ -44,7 +44,7 @@ def require_private(path: Path, *owners: int) -> None:
 
 @contextmanager
 def opened_below(*parts: str | Path) -> Iterator[int]:
-    """The descriptor of a folder, each opened below the one before it; OSError where one is a link."""
+    """Descriptor of a folder; each is opened relative to the one before. Raises OSError if one is a link."""
     with ExitStack() as stack:
         folder: int | None = None
         for part in parts:
@@ -55,11 +55,11 @@ def opened_below(*parts: str | Path) -> Iterator[int]:
 
 
 def give_tree(path: Path, user: int, *, of: int | None = None, linked: bool = True) -> None:
-    """Give a directory and all in it to a user (and the group 0), following no link.
+    """Change the owner of a directory and all in it to ``user`` (and group 0), following no link.
 
-    Each name is looked up below the descriptor of its directory: nobody can put another place under it. Only
-    what is that user's is given if ``of`` names one: others' files may have been put there; and, unless
-    ``linked``, no file that has a second name, which may lie elsewhere.
+    Names are looked up below their directory's descriptor, so nobody can exchange a place. If ``of`` is
+    given, only that user's files are changed, as others' may have been planted; and unless ``linked``, no
+    file with a second name, which may be elsewhere.
     """
     for _, folders, files, descriptor in os.fwalk(path):
         for name in (*folders, *files):
@@ -70,22 +70,22 @@ def give_tree(path: Path, user: int, *, of: int | None = None, linked: bool = Tr
 def _give(name: str, user: int, of: int | None, folder: int | None, *, linked: bool) -> None:
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        status = os.fstat(handle)  # of the very file that is given
+        status = os.fstat(handle)  # of exactly the file to be changed
         if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and not linked:
             return
         if not stat.S_ISLNK(status.st_mode):
             if status.st_uid != user and of in (None, status.st_uid):
                 os.chown(f"/proc/self/fd/{handle}", user, 0)
-        elif of is None:  # a link itself can only be named
+        elif of is None:  # a link can only be changed by name
             os.chown(name, user, 0, dir_fd=folder, follow_symlinks=False)
     finally:
         os.close(handle)
 
 
 def require_unchangeable(path: Path, *, name: str = "") -> None:
-    """Raise SetupError, after ``name``, where others may exchange a part of a path below which root works.
+    """Raise SetupError, beginning with ``name``, if others could exchange part of a path used by root.
 
-    What is not there yet is not looked at; links are followed, and what they stand in is looked at as well.
+    Ignores parts that do not exist yet; follows links, and checks the directories that these are in.
     """
     for place in dict.fromkeys((*path.parents, path.resolve(), *path.resolve().parents)):
         if place.exists() and (others := _may_be_replaced_by(place)):
@@ -96,7 +96,7 @@ def require_unchangeable(path: Path, *, name: str = "") -> None:
 
 
 def _may_be_replaced_by(path: Path) -> str:
-    """Who else than root and the user of this command may rename what is in a directory; empty for nobody."""
+    """Users other than root and the command's who may rename entries of a directory; "" for none."""
     status, user = path.stat(), caller()
     if status.st_uid not in (0, os.geteuid(), user.uid if user else 0):
         return f"user {status.st_uid}, who owns it"

@@ -1,4 +1,4 @@
-"""The one door to the machine: processes, pids and the clock. Nothing else starts a process."""
+"""The only access to processes, pids and the clock. Nothing else starts a process."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ from esrally_ebs.model import names_secret
 
 _TAIL_LINES = 3
 _NICENESS = 10
-_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # of root's tools
+_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # for root's tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Clock:
     epoch: Callable[[], float] = time.time
 
     def wait_until(self, done: Callable[[], object], *, limit_s: float, poll_s: float = 0.1) -> bool:
-        """Ask until the answer is true, with a pause between; False where it is not after ``limit_s``."""
+        """Call ``done`` until it is true, with pauses; returns False if it is not within ``limit_s``."""
         until = self.monotonic() + limit_s
         while not done():
             if self.monotonic() >= until:
@@ -46,15 +46,15 @@ _CLOCK_QUESTIONS = 8
 
 
 class ClockAgainst(NamedTuple):
-    """This machine's clock beside another's, in seconds."""
+    """This machine's clock compared with another's, in seconds."""
 
     uncertainty_s: float
     epoch_s: float  # when ``time.perf_counter()`` was 0, by the other's clock
-    ahead_s: float  # of this machine's
+    ahead_s: float  # how far this machine's is ahead
 
 
 def compare_clocks(ask: Callable[[], float]) -> ClockAgainst:
-    """By the quickest of some round trips: what ``ask`` gives is the time of its middle, within half."""
+    """Compare by the quickest of some round trips: ``ask``'s time is from its middle, give or take half."""
     trips = []
     for _ in range(_CLOCK_QUESTIONS):
         sent_s, wall_s = time.perf_counter(), time.time()
@@ -65,21 +65,21 @@ def compare_clocks(ask: Callable[[], float]) -> ClockAgainst:
 
 
 def tool_environment() -> dict[str, str]:
-    """The environment of a tool or daemon that we start: ours without passwords, keys and tokens.
+    """Environment for tools or daemons that we start: ours without passwords, keys and tokens.
 
-    A daemon lives as long as its volume, and its environment may be read for as long.
+    A daemon lives as long as its volume, and its environment can be read all that time.
     """
     own = {name: value for name, value in os.environ.items() if not names_secret(name)}
     return {**own, "PATH": _tool_path()}
 
 
 def which(tool: str) -> str | None:
-    """Where a tool is that ``run`` would start; None where there is none."""
+    """Path of a tool as ``run`` would find it; None if missing."""
     return shutil.which(tool, path=_tool_path())
 
 
 def _tool_path() -> str:
-    """PATH, and where root's tools are, which cron and ``su`` leave out of it."""
+    """PATH plus the directories of root's tools, which cron and ``su`` leave out."""
     path = os.environ.get("PATH", os.defpath)
     return f"{path}:{_SBIN}" if path else path
 
@@ -91,11 +91,11 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> str:
-    """Run a command to its end and return what it printed on stdout.
+    """Run a command to its end; returns its stdout.
 
-    Raises SetupError when the program is missing, CommandError with the command, its exit code and its
-    last lines when it fails or outlives ``timeout_s`` (it is killed then). Ctrl-C does not reach it: by sudo
-    the step that it is part of would have failed before its session heard that it is cancelled.
+    Raises SetupError if the program is missing; CommandError, with the command, its exit code and last lines,
+    if it fails or outlives ``timeout_s`` (then it is killed). Ctrl-C does not reach it: by sudo, its step
+    would fail before the session learns that it is cancelled.
     """
     words = [str(word) for word in argv]
     try:
@@ -107,7 +107,7 @@ def run(
             timeout=timeout_s,
             env={**tool_environment(), **(env or {})},
             cwd=cwd,
-            input="",  # in a group of its own it must not ask the terminal
+            input="",  # in its own group it must not read from the terminal
             process_group=0,
             check=False,
         )
@@ -132,7 +132,7 @@ def run(
 
 
 def run_in_terminal(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
-    """Run a command on this process's own terminal and return its exit code; Ctrl-C reaches it first.
+    """Run a command on this process's terminal; returns its exit code. Ctrl-C reaches the command.
 
     ``env`` is added to this process's variables.
     """
@@ -146,32 +146,32 @@ def run_in_terminal(argv: Sequence[str], env: Mapping[str, str] | None = None) -
         try:
             return as_shells_say(process.wait())
         except KeyboardInterrupt:
-            continue  # it got the same signal and is taking things down
+            continue  # the command got the same signal and is taking things down
 
 
 def as_shells_say(code: int) -> int:
-    """An exit code of 128 and the signal's number where a signal ended the process."""
+    """The exit code; 128 plus the signal's number if a signal ended the process."""
     return code if code >= 0 else 128 - code
 
 
 def last_lines(text: str) -> str:
-    """The last few lines of a tool's output as one line."""
+    """The last lines of a tool's output, as one line."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     return " | ".join(lines[-_TAIL_LINES:]) or "no output"
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that cannot be mistaken for a later one with the same pid."""
+    """A process, identified even if its pid is reused."""
 
     pid: int
     start_ticks: int  # field 22 of /proc/<pid>/stat
 
     @classmethod
     def of(cls, pid: int) -> "Process | None":
-        """The process that has ``pid`` now, or None when there is none (a zombie counts as none)."""
+        """The process that has ``pid`` now; None if there is none (zombies do not count)."""
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a name may be any bytes
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # names may contain any bytes
         except (FileNotFoundError, ProcessLookupError):
             return None
         fields = stat[stat.rindex(")") + 2 :].split()
@@ -179,13 +179,13 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """True while this very process runs."""
+        """Whether this process is still running."""
         return Process.of(self.pid) == self
 
     def signal(self, number: int) -> None:
-        """Send a signal if this very process still runs."""
+        """Send a signal if this process is still running."""
         with suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(self.pid)  # which stays its own, whoever gets the pid after the look
+            descriptor = os.pidfd_open(self.pid)  # stays this process's, even if its pid is reused
             try:
                 if self.alive:
                     signal.pidfd_send_signal(descriptor, number)
@@ -194,7 +194,7 @@ class Process:
 
 
 def members_of(kernel_session: int) -> list[Process]:
-    """All processes of one of the kernel's sessions (setsid)."""
+    """All processes of a kernel session (setsid)."""
     members = []
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
         with suppress(ProcessLookupError):
@@ -204,23 +204,23 @@ def members_of(kernel_session: int) -> list[Process]:
 
 
 def kill_all(processes: Iterable[Process]) -> None:
-    """Kill -9 those that are this user's."""
+    """Kill -9 those that belong to this user."""
     for process in processes:
         with suppress(PermissionError):
             process.signal(signal.SIGKILL)
 
 
 def tell(process: Process, text: str) -> None:
-    """Write an error to another process's stderr, if that takes it: Rally's command, say, which waits."""
-    # without waiting, as for a pager that nobody scrolls, or a terminal that Ctrl-S has stopped
+    """Write an error to another process's stderr if it accepts it, such as Rally's waiting command."""
+    # without blocking on a pager that nobody scrolls, or a terminal stopped by Ctrl-S
     how = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with suppress(OSError), os.fdopen(os.open(f"/proc/{process.pid}/fd/2", how), "wb", 0) as stderr:
-        if process.alive:  # what was opened is its own, and not that of a later one with its pid
+        if process.alive:  # so the descriptor is its own, not that of a later process with its pid
             stderr.write(f"[ERROR] Cannot race. {text}\n".encode(errors="replace"))
 
 
 def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Where Python drops an exception, in a callback or destructor, see that a Ctrl-C is not lost with it."""
+    """Hook for exceptions that Python drops (in callbacks, destructors): do not lose a Ctrl-C."""
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)
         return
@@ -229,10 +229,10 @@ def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def end_as_by_interrupt() -> None:
-    """Have SIGTERM and SIGHUP end this process as Ctrl-C does, so that it removes what it has not finished.
+    """Make SIGTERM and SIGHUP end this process like Ctrl-C, so that it removes unfinished work.
 
-    The first one does, and no later one cuts that short: a terminal that closes sends two. Where one is
-    ignored, as SIGHUP by ``nohup``, it stays so.
+    Only the first one does; later ones do not interrupt that, as a closing terminal sends two. An ignored
+    signal, such as SIGHUP under ``nohup``, stays ignored.
     """
     numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
 
@@ -246,7 +246,7 @@ def end_as_by_interrupt() -> None:
 
 
 def argv_of(pid: int) -> list[str]:
-    """What a process was started with, or calls itself; nothing when it is gone or may not be looked at."""
+    """A process's command line or title; empty if it is gone or may not be read."""
     try:
         text = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
@@ -255,7 +255,7 @@ def argv_of(pid: int) -> list[str]:
 
 
 def threads_of(pid: int) -> list[int]:
-    """Of a process; none when it is gone."""
+    """Thread ids of a process; empty if it is gone."""
     try:
         return [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
@@ -263,7 +263,7 @@ def threads_of(pid: int) -> list[int]:
 
 
 def shares_mounts(pid: int) -> bool:
-    """Whether a process sees the mounts that we see; in another container a path is another file."""
+    """Whether a process sees our mounts; in another container a path is another file."""
     try:
         theirs, ours = (Path(f"/proc/{each}/ns/mnt").stat() for each in (pid, "self"))
     except OSError:
@@ -272,36 +272,36 @@ def shares_mounts(pid: int) -> bool:
 
 
 def at_terminal() -> bool:
-    """Whether keys of a terminal reach this process, and so all of its group."""
+    """Whether a terminal's keys reach this process, and thus its whole group."""
     try:
         with Path("/dev/tty").open("rb") as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:  # there is none
+    except OSError:  # no terminal
         return False
 
 
 def be_called(title: str) -> None:
-    """Have this process listed by a name, of any bytes, in place of its command line.
+    """Replace this process's command line in listings by a title of any bytes.
 
-    Rally refuses to race while a python process has "esrally" in that.
+    Rally refuses to race while a python process's command line contains "esrally".
     """
     setproctitle.setproctitle(title.encode(errors="replace").decode())
 
 
 def close_to_others() -> None:
-    """Have nobody else write to what is made from here on, also where the umask is 0, as in some CI jobs."""
+    """Make new files writable for this user only, even if the umask is 0, as in some CI jobs."""
     os.umask(os.umask(0o077) | 0o002)
 
 
 def give_way() -> None:
-    """Let this thread alone run after others: the processors belong to requests and nodes first."""
+    """Give this thread a low priority: processors belong to requests and nodes first."""
     thread = threading.get_native_id()
-    # what was started with a lower priority may not have a higher one, unless it is root's
+    # a process started with an even lower priority cannot raise it, except as root
     os.setpriority(os.PRIO_PROCESS, thread, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 def booted_at_s() -> float:
-    """When this machine was booted, in seconds since the epoch by the clock as it is set now."""
+    """When this machine booted, in epoch seconds by the current clock."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

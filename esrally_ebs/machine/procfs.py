@@ -1,8 +1,8 @@
-"""Files in which the kernel counts: text in, figures out.
+"""Parses files with the kernel's counters.
 
-``/proc/stat``, ``/proc/diskstats``, ``/proc/<pid>/maps``, ``/proc/net/tcp``, and ``memory.stat`` of a cgroup.
-``source`` names the text in messages; FormatError for what is not of the form. Sources: the kernel's
-admin-guide (iostats, cgroups), proc(5), Documentation/networking/proc_net_tcp, include/net/tcp_states.h.
+``/proc/stat``, ``/proc/diskstats``, ``/proc/<pid>/maps``, ``/proc/net/tcp``, and a cgroup's ``memory.stat``.
+``source`` names the text in messages; FormatError for any other form. Sources: the kernel's admin-guide
+(iostats, cgroups), proc(5), Documentation/networking/proc_net_tcp, include/net/tcp_states.h.
 """
 
 import os
@@ -13,56 +13,56 @@ from pathlib import Path
 
 from esrally_ebs.errors import FormatError
 
-# The kernel writes space, tab, newline, backslash and # in names as \040 and so on.
+# The kernel escapes space, tab, newline, backslash and # in names as \040 and so on.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _ID = re.compile(r"[0-9]{1,18}")
 
-# Version 1 gives its own pages and, as total_*, those of the groups below it too; version 2 only the latter.
+# Version 1 has a group's own pages and, as total_*, includes groups below; version 2 has only the latter.
 _MEMORY_V1 = ("total_cache", "total_rss", "total_mapped_file", "total_pgmajfault")
 _MEMORY_V2 = ("file", "anon", "file_mapped", "pgmajfault")
 _MAPS_LINE = re.compile(
     r"([0-9a-f]+)-([0-9a-f]+) [-rwxsp]{4} ([0-9a-f]+) [0-9a-f]+:[0-9a-f]+ ([0-9]+)(?: +.*)?\Z"
 )
-ESTABLISHED, CLOSE_WAIT = 0x01, 0x08  # of a TCP socket
-SECTOR_BYTES = 512  # the kernel counts in these whatever the disk's own sectors are
-_DISK_FIELDS = 14  # since Linux 2.6; discards (4.18) and flushes (5.5) come after
+ESTABLISHED, CLOSE_WAIT = 0x01, 0x08  # states of a TCP socket
+SECTOR_BYTES = 512  # the kernel's unit, whatever the disk's sectors are
+_DISK_FIELDS = 14  # since Linux 2.6; discards (4.18) and flushes (5.5) follow
 PROC_STAT = Path("/proc/stat")
-ReadText = Callable[[Path], str]  # of a file of the kernel's
+ReadText = Callable[[Path], str]  # reads a kernel file
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROCESSOR_TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_BUSY = ("user", "nice", "system", "irq", "softirq")  # user has guests in it
+_BUSY = ("user", "nice", "system", "irq", "softirq")  # user includes guests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One mount as one process sees it."""
+    """One mount as seen by a process."""
 
     device_number: str  # "major:minor" of the file system's device
-    root: str  # the directory of the file system that is mounted
+    root: str  # the file system's directory that is mounted
     mount_point: Path
-    options: str  # of this mount, e.g. "rw,noatime"
+    options: str  # of this mount: "rw,noatime"
     filesystem: str
     source: str  # e.g. "/dev/loop3"
-    super_options: str  # of the file system, e.g. "rw,attr2"
+    super_options: str  # of the file system: "rw,attr2"
 
     @property
     def read_only(self) -> bool:
-        """Whether the mount or the file system below it refuses writes."""
+        """Whether the mount or its file system is read-only."""
         return "ro" in self.options.split(",") or "ro" in self.super_options.split(",")
 
 
 def parse_mountinfo(text: str, source: str) -> list[Mount]:
-    """All mounts in the kernel's order: of two at one mount point the later one hides the earlier.
+    """All mounts in the kernel's order: a later one hides earlier ones at the same mount point.
 
-    ``source`` names the text in messages. Raises FormatError for a line that is not of this form.
+    ``source`` names the text in messages. Raises FormatError for a line of another form.
     """
-    # Not splitlines: a name may hold what that takes for the end of a line.
+    # Not splitlines: names may contain characters that it splits at.
     lines = enumerate(text.split("\n"), 1)
     return [_mount(line, f"{source}:{number}") for number, line in lines if line]
 
 
 def _mount(line: str, where: str) -> Mount:
-    # Any number of optional fields ("shared:1") stands before the lone dash.
+    # Any number of optional fields ("shared:1") comes before a single dash.
     left, dash, right = line.partition(" - ")
     head = left.split(" ")
     tail = right.split(" ")
@@ -87,16 +87,16 @@ def _decoded(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCounters:
-    """What a control group and those below it hold, by the names of version 1."""
+    """Memory of a control group and those below it, under version 1's names."""
 
-    cache_bytes: int  # page cache, shared memory included
+    cache_bytes: int  # page cache, including shared memory
     rss_bytes: int  # anonymous memory: heap and stacks
-    mapped_file_bytes: int  # the part of the cache that a process has mapped
-    major_faults: int  # since the group was made
+    mapped_file_bytes: int  # part of the cache that processes have mapped
+    major_faults: int  # since the group was created
 
 
 def parse_memory_stat(text: str, source: str) -> MemoryCounters:
-    """The same four figures from either version of cgroups. Raises FormatError when one is missing."""
+    """These four figures from either version of cgroups. Raises FormatError if one is missing."""
     values: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         key, _, value = line.partition(" ")
@@ -119,7 +119,7 @@ def parse_memory_stat(text: str, source: str) -> MemoryCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping:
-    """One range of a process's address space; ``inode`` is 0 when no file is behind it."""
+    """One range of a process's address space; ``inode`` is 0 without a file."""
 
     start: int
     end: int
@@ -133,9 +133,9 @@ class Mapping:
 
 
 def parse_maps(text: str, source: str, inodes: Collection[int] | None = None) -> list[Mapping]:
-    """All mappings in address order, or those with these ``inodes``: of a JVM's thousand lines few."""
+    """All mappings in address order, or only those of ``inodes``: few of a JVM's thousand."""
     wanted = None if inodes is None else {*map(str, inodes), ""}
-    # Not splitlines: a name may hold what that takes for the end of a line.
+    # Not splitlines: names may contain characters that it splits at.
     lines = enumerate(text.split("\n"), 1)
     return [
         _mapping(line, f"{source}:{number}")
@@ -158,11 +158,11 @@ def _mapping(line: str, where: str) -> Mapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcpSocket:
-    """One end of a connection, or a listener; also one that no process has accepted yet."""
+    """One end of a connection, or a listener; includes connections that no process has accepted."""
 
     local_port: int
     state: int
-    unread_bytes: int  # that the peer has sent and nobody has read; of a listener, callers that wait
+    unread_bytes: int  # sent by the peer and not read yet; for a listener, connections waiting
 
 
 def parse_tcp(text: str, source: str) -> list[TcpSocket]:
@@ -175,7 +175,7 @@ def parse_tcp(text: str, source: str) -> list[TcpSocket]:
             port = int(words[1].split(":")[1], 16)
         except (IndexError, ValueError) as error:
             raise FormatError(f"{source}:{number}: not a line of /proc/net/tcp: {line!r}") from error
-        # The end of a connection counts as one byte that is read.
+        # The end of a connection counts as one byte to read.
         end = 1 if state == CLOSE_WAIT and unread else 0
         sockets.append(TcpSocket(local_port=port, state=state, unread_bytes=unread - end))
     return sockets
@@ -183,17 +183,17 @@ def parse_tcp(text: str, source: str) -> list[TcpSocket]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskCounters:
-    """What one device has done since it appeared; all but ``in_flight`` only ever grow (and may wrap)."""
+    """One device's activity since it appeared; all but ``in_flight`` only grow (and may wrap)."""
 
     device: str  # kernel name, e.g. "loop3"
-    reads: int  # requests completed
+    reads: int  # completed requests
     read_bytes: int
-    read_s: float  # time of all reads added up, from queueing to completion
+    read_s: float  # time of all reads from queueing to completion, added up
     writes: int
     written_bytes: int
     write_s: float
     in_flight: int
-    weighted_s: float  # in-flight requests integrated over time: its rate is the mean queue depth
+    weighted_s: float  # integral of requests in flight over time: its rate is the mean queue depth
 
 
 def parse_diskstats(text: str, source: str) -> dict[str, DiskCounters]:
@@ -222,15 +222,15 @@ def _disk_counters(line: str, where: str) -> DiskCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorCounters:
-    """Seconds of all processors together; they only grow."""
+    """Seconds over all processors; they only grow."""
 
     busy_s: float
-    stolen_s: float  # ready to run, but the host gave the processor to somebody else
-    total_s: float  # idle time and waiting for I/O included
+    stolen_s: float  # ready to run, while the host gave the processor to others
+    total_s: float  # including idle time and waiting for I/O
 
 
 def parse_proc_stat(text: str, source: str) -> ProcessorCounters:
-    """The line of all processors."""
+    """Counters from the line for all processors."""
     words = text.partition("\n")[0].split()
     ticks = words[1 : len(_PROCESSOR_TIMES) + 1]
     if (

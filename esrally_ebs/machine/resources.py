@@ -1,7 +1,7 @@
-"""Where the pack's files are (compose, pipelines, tracks), and where it keeps its own.
+"""Where the pack's files are (compose, pipelines, tracks), and where it stores its own.
 
-A checkout has them beside the package; an installed wheel under ``share/esrally_ebs`` of where it went: an
-environment, a user's own packages (``pip install --user``), or /usr/local.
+A checkout has them beside the package; an installed wheel has them under ``share/esrally_ebs`` of its
+environment, of the user's packages (``pip install --user``), or of /usr/local.
 """
 
 import os
@@ -14,7 +14,7 @@ from esrally_ebs.errors import PlanError, SetupError, near
 
 
 def resource(relative: str) -> Path:
-    """The path of a file of the pack, such as ``compose/node.yml``; SetupError when it is not installed."""
+    """Path of one of the pack's files, such as ``compose/node.yml``. Raises SetupError if not installed."""
     prefixes = (sys.prefix, sysconfig.get_path("data"), site.getuserbase())
     for root in (Path(__file__).parents[2], *(Path(prefix, "share/esrally_ebs") for prefix in prefixes)):
         if (root / relative).exists():
@@ -23,20 +23,20 @@ def resource(relative: str) -> Path:
 
 
 def home(of: str = "~") -> Path:
-    """``$ESRALLY_EBS_HOME``: sessions, datasets and corpora; SetupError when nothing says where home is.
+    """``$ESRALLY_EBS_HOME``: sessions, datasets and corpora. Raises SetupError if home is unknown.
 
-    ``of`` is the home of another user, where no variable names one.
+    ``of``: another user's home, used if no variable names one.
     """
     return _folder("ESRALLY_EBS_HOME", f"{of}/.rally/benchmarks/ebs")
 
 
 def run_dir() -> Path:
-    """``$ESRALLY_EBS_RUN``: what is attached or running on this machine now, one folder per session."""
+    """``$ESRALLY_EBS_RUN``: everything attached or running on this machine, a folder per session."""
     return named_in_text("ESRALLY_EBS_RUN", _folder("ESRALLY_EBS_RUN", "/run/esrally-ebs"))
 
 
 def named_in_text(variable: str, path: Path) -> Path:
-    """The path, if records and containers can name it; SetupError for one that is no UTF-8."""
+    """The path, if records and containers can name it. Raises SetupError unless it is UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -45,12 +45,12 @@ def named_in_text(variable: str, path: Path) -> Path:
 
 
 def sockets_wanted() -> bool:
-    """Whether ``$ESRALLY_EBS_ACTORS`` asks that Rally's actors listen for those of other machines."""
+    """Whether ``$ESRALLY_EBS_ACTORS`` asks that Rally's actors listen for other machines' actors."""
     return _actors()[0] == "sockets"
 
 
 def actors_address() -> str | None:
-    """Where they then listen, as ``sockets:ADDRESS`` names it; None: on all addresses."""
+    """The address to listen at, from ``sockets:ADDRESS``; None: all addresses."""
     how, colon, address = _actors()
     return address if how == "sockets" and colon else None
 
@@ -60,7 +60,7 @@ def _actors() -> tuple[str, str, str]:
 
 
 def _folder(variable: str, otherwise: str) -> Path:
-    """Absolute, as containers and processes in other folders are told of it."""
+    """An absolute path, as containers and processes in other folders use it."""
     try:
         return Path(os.environ.get(variable) or otherwise).expanduser().absolute()
     except RuntimeError as error:
@@ -68,7 +68,7 @@ def _folder(variable: str, otherwise: str) -> Path:
 
 
 def plan_path(name: str) -> Path:
-    """The file of a plan given by path, or by its name in ``pipelines/``; PlanError when it is neither."""
+    """A plan's file, given by path or by name in ``pipelines/``. Raises PlanError if it is neither."""
     if name.endswith(".toml"):
         try:
             return Path(name).expanduser().resolve()

@@ -1,7 +1,6 @@
-"""The kernel's tracefs: an instance with tracepoints, a filter and a buffer, removed after use.
+"""The kernel's tracefs: an instance with tracepoints, filters and a buffer, removed after use.
 
-An instance has a buffer and switches apart from all others, so nothing is seen of, or done to, whatever else
-is traced on the machine.
+An instance's buffer and switches are separate: it neither sees nor affects other tracing on the machine.
 """
 
 import os
@@ -20,8 +19,8 @@ from esrally_ebs.machine.processes import is_root
 from esrally_ebs.units import MIB
 
 Column = npt.NDArray[np.int64]
-_HEAD_WORDS = 4  # of a page, 32 bits each: its time, then its length and flags
-_USED = (1 << 20) - 1  # of the length; what is above says that events were lost
+_HEAD_WORDS = 4  # of a page, 32 bits each: time, then length and flags
+_USED = (1 << 20) - 1  # of the length; bits above it say that events were lost
 _PADDING, _TIME_EXTEND, _TIME_STAMP = 29, 30, 31
 _DELTA_BITS, _TYPE_BITS = 27, 5
 _FIELD = re.compile(r"field:(?P<name>[^;]+);\s*offset:(?P<offset>\d+);\s*size:(?P<size>\d+);")
@@ -34,14 +33,14 @@ _LOST = re.compile(r"^(?:overrun|dropped events): (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class EventFormat:
-    """One kind of event, as ``events/.../format`` describes it."""
+    """One kind of event, from its ``events/.../format``."""
 
     id: int
     fields: Mapping[str, tuple[int, int]]  # offset and size in bytes, by name
 
 
 def parse_format(text: str) -> EventFormat:
-    """Raises FormatError for text of another form."""
+    """Parse a format. Raises FormatError for other text."""
     number = re.search(r"^ID: (\d+)$", text, re.MULTILINE)
     fields = {
         match["name"].split("[")[0].split()[-1]: (int(match["offset"]), int(match["size"]))
@@ -54,14 +53,14 @@ def parse_format(text: str) -> EventFormat:
 
 @dataclass(frozen=True, slots=True)
 class TracedEvents:
-    """Events of some pages, in the order of no clock: what ``columns`` gives is in the same order."""
+    """Events of some pages, not ordered by time; ``columns`` has the same order."""
 
     at_ns: Column  # by the clock of the buffer
-    _data: Column  # byte at which each one's data begin
-    _pages: npt.NDArray[np.uint8]  # all of them, one after the other
+    _data: Column  # offset of each event's data
+    _pages: npt.NDArray[np.uint8]  # all pages, one after another
 
     def number(self, offset: int, size: int) -> Column:
-        """The unsigned number at this place of each event."""
+        """The unsigned number at this place in each event."""
         value = np.zeros(len(self._data), np.int64)
         for byte in range(size):
             value |= self._pages[self._data + offset + byte].astype(np.int64) << (8 * byte)
@@ -73,12 +72,12 @@ class TracedEvents:
 
 
 def events_of(pages: bytes, page_bytes: int) -> TracedEvents:
-    """The events of whole pages.
+    """Events of whole pages.
 
-    A page has its time, how many bytes of it are used, and then events: each has a head of four bytes (5 bits
-    of type or length, 27 of the nanoseconds since the event before) and its data. Where an event begins
-    follows from the one before it, but pages do not depend on one another: the first events of all pages are
-    taken at once, then the second ones, and so on.
+    A page has its time, the number of bytes in use, and events: each has a head of four bytes (5 bits of type
+    or length, 27 of nanoseconds since the event before) and its data. An event's place depends on the one
+    before it, but pages are independent: so the first events of all pages are parsed at once, then the second
+    ones, and so on.
     """
     words = np.frombuffer(pages, "<u4").reshape(-1, page_bytes // 4)
     rows = np.arange(len(words))
@@ -98,7 +97,7 @@ def events_of(pages: bytes, page_bytes: int) -> TracedEvents:
         begin = place[rows] + np.where(kind == 0, 2, 1)
         times.append(now_ns[rows][is_event])
         data.append((rows * words.shape[1] + begin)[is_event] * 4)
-        # the length is in the head, or, of long events and padding, in the word after it
+        # the length is in the head; for long events and padding, in the word after it
         by_word = np.maximum(next_word // 4, 1)
         length = np.where((kind == 0) | (kind == _PADDING), by_word, np.where(is_event, kind, 1))
         place[rows] += np.where((kind == _PADDING) & (delta_ns == 0), words.shape[1], 1 + length)
@@ -108,12 +107,12 @@ def events_of(pages: bytes, page_bytes: int) -> TracedEvents:
 
 
 def tracefs() -> Path | None:
-    """Where tracefs is mounted; None where it is not."""
+    """Where tracefs is mounted; None if it is not."""
     return next((mount.mount_point for mount in mounts() if mount.filesystem == "tracefs"), None)
 
 
 def missing_for_tracing(root: Path | None) -> str:
-    """Why requests of disks cannot be traced and what to do, in one line; empty when they can be."""
+    """Why disk requests cannot be traced, and what to do, in one line; "" if they can."""
     if root is None:
         return f"tracefs is not mounted; run {MOUNT_IT}, as root"
     if not os.access(root / "instances", os.W_OK):
@@ -125,12 +124,12 @@ def missing_for_tracing(root: Path | None) -> str:
 
 
 def has_thread_events(root: Path | None) -> bool:
-    """Whether the kernel says when threads begin, fall asleep and are woken."""
+    """Whether the kernel reports when threads start, fall asleep and are woken."""
     return root is not None and all((root / "events" / name).is_dir() for name in THREAD_EVENTS)
 
 
 def require_tracing() -> Path:
-    """Where tracefs is. Raises SetupError, with what to do, where requests of disks cannot be traced."""
+    """Where tracefs is. Raises SetupError, with the next step, if disk requests cannot be traced."""
     root = tracefs()
     problem = missing_for_tracing(root)
     if root is None or problem:
@@ -148,10 +147,10 @@ class TracingInstance:
     def create(
         cls, name: str, events: Mapping[str, str], *, buffer_bytes: int, threads: Sequence[int] = ()
     ) -> "TracingInstance":
-        """Trace events from now on, each with its filter; the size of the buffer is in bytes per processor.
+        """Start tracing events, each with its filter; the buffer's size is in bytes per processor.
 
-        With ``threads``: of these and of those that they start, alone. Filters may be empty. Times
-        are of CLOCK_MONOTONIC. Raises SetupError, and leaves nothing, where the machine cannot.
+        With ``threads``, only of these and of threads that they start. Filters may be empty. Times are of
+        CLOCK_MONOTONIC. Raises SetupError, leaving nothing, if the machine cannot.
         """
         instance = cls(require_tracing() / "instances" / name)
         try:
@@ -162,7 +161,7 @@ class TracingInstance:
                 instance._write("options/event-fork", "1")
                 instance._write("set_event_pid", " ".join(map(str, threads)))
             for event, chosen in events.items():
-                instance._write(f"events/{event}/filter", chosen or "0")  # 0: none
+                instance._write(f"events/{event}/filter", chosen or "0")  # 0: no filter
             for event in events:
                 instance._write(f"events/{event}/enable", "1")
         except OSError as error:
@@ -177,23 +176,23 @@ class TracingInstance:
         (self.path / name).write_text(text)
 
     def format(self, event: str) -> EventFormat:
-        """The fields of an event's data."""
+        """Fields of an event's data."""
         return parse_format((self.path / "events" / event / "format").read_text())
 
     @property
     def page_bytes(self) -> int:
-        """Of the buffer; what it is read by."""
-        with suppress(OSError):  # kernels before 6.8 have pages alone
+        """Size of the buffer's pages, the unit of reading."""
+        with suppress(OSError):  # kernels before 6.8 always use pages of memory
             return int((self.path / "buffer_subbuf_size_kb").read_text()) * 1024
         return os.sysconf("SC_PAGESIZE")
 
     def lost(self) -> int:
-        """Events that the buffer had no room for so far."""
+        """Events lost so far for want of room in the buffer."""
         stats = (path.read_text() for path in self.path.glob("per_cpu/cpu*/stats"))
         return sum(int(count) for text in stats for count in _LOST.findall(text))
 
     def stop(self) -> None:
-        """Trace nothing more; what is in the buffer stays there."""
+        """Stop tracing; the buffer keeps its contents."""
         self._write("tracing_on", "0")
 
     def remove(self) -> None:
@@ -210,7 +209,7 @@ def remove_instance(name: str) -> None:
         TracingInstance(root / "instances" / name).remove()
     except OSError as error:
         if isinstance(error, PermissionError) and not is_root():
-            return  # such a user has made none
+            return  # without access, this user has made none
         raise SetupError(
             f"{error.filename}: {error.strerror}; end what reads it, and run 'esrally-ebs clean' again"
         ) from error
@@ -218,26 +217,26 @@ def remove_instance(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BufferReader:
-    """Takes what is in an instance's buffer, a processor's after the other's."""
+    """Reads an instance's buffer, one processor after another."""
 
     descriptors: Sequence[int]
     page_bytes: int
 
     @classmethod
     def open(cls, instance: TracingInstance) -> "BufferReader":
-        """Of all processors."""
+        """For all processors."""
         paths = sorted(instance.path.glob("per_cpu/cpu*/trace_pipe_raw"))
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
         return cls([os.open(path, flags) for path in paths], instance.page_bytes)
 
     def pages(self) -> Iterator[bytes]:
-        """Each page that is there now; also one that is still written to, as far as it is."""
+        """Pages available now, including the filled part of one still being written."""
         for descriptor in self.descriptors:
             with suppress(BlockingIOError):
                 while page := os.read(descriptor, self.page_bytes):
                     yield page.ljust(self.page_bytes, b"\0")
 
     def close(self) -> None:
-        """An instance can only be removed when nobody reads it."""
+        """Close: an instance can only be removed when nobody reads it."""
         for descriptor in self.descriptors:
             os.close(descriptor)
