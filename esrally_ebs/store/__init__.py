@@ -1,7 +1,7 @@
-"""The session folder: written as a session happens, by several processes; read whole or after a crash.
+"""The session folder: written during a session by several processes; read whole, or after a crash.
 
-Writers take ``SessionFolder``; readers take ``load_session``. Analysis imports ``store.session`` alone, which
-reaches neither the machine nor a file.
+Writers use ``SessionFolder``, readers ``load_session``. Analysis imports only ``store.session``, which
+reaches neither the machine nor files.
 """
 
 from esrally_ebs.store.folder import SessionFolder

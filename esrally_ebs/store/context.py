@@ -1,4 +1,4 @@
-"""What every process of a race must know of its session: written by race control, read by all others."""
+"""What a race's processes share about their session: written by race control, read by all others."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,37 +11,37 @@ from esrally_ebs.model import Node, Volume
 from esrally_ebs.plan import Plan
 
 FILE = "context.json"
-NEW = f"{FILE}.new"  # until it is whole
-FIO_PID = "fio.pid"  # of the fio that runs: its pid and start time
-ENDING = "ending"  # there once its owner takes the session down
-STAYS = "stays"  # there once it has, all but what could not be
-ENOUGH = "enough-rounds"  # the number of the last round, once that is known
-LOST = "lost"  # why a load host that is gone ends the race, once one is
-STEP = "step"  # the rate and the length of each arm's next step in search of a knee
-ENDED = "ended"  # the search that each client with writes beside it has done
-STARTS = "starts"  # when the first client began each task that keeps to a schedule
-NOTES = (FIO_PID, ENDED, ENOUGH, LOST, STARTS, STEP)  # that a session's processes leave for one another
-FILES = (FILE, NEW, ENDING, STAYS, *NOTES)  # in its folder in the run directory, where its arms have theirs
-# The folder of what the processes of a session's caller write; no arm's name, which has no underscore.
+NEW = f"{FILE}.new"  # until complete
+FIO_PID = "fio.pid"  # the running fio's pid and start time
+ENDING = "ending"  # exists once the owner takes the session down
+STAYS = "stays"  # exists once that is done, except for what could not be removed
+ENOUGH = "enough-rounds"  # number of the last round, once known
+LOST = "lost"  # why a lost load host ends the race
+STEP = "step"  # rate and length of each arm's next step in a search for the knee
+ENDED = "ended"  # searches done, by each client with writes beside it
+STARTS = "starts"  # when the first client began each task with a schedule
+NOTES = (FIO_PID, ENDED, ENOUGH, LOST, STARTS, STEP)  # messages between a session's processes
+FILES = (FILE, NEW, ENDING, STAYS, *NOTES)  # in the session's run folder, beside its arms' folders
+# Folder that the caller's processes write to; arms' names have no underscore.
 OF_CALLER = "of_caller"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One volume of an arm and the node on it."""
+    """One volume of an arm, and the node on it."""
 
     volume: Volume
-    node: Node | None = None  # where one node serves all arms, its data directory is the arm's own part of it
+    node: Node | None = None  # if one node serves all arms, its data directory is the arm's part of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """Volumes of one kind and the nodes on them, one each; ``cluster`` is Rally's name for these nodes."""
+    """Volumes of one kind, with a node on each; ``cluster`` is Rally's name for these nodes."""
 
     name: str
     cluster: str
     members: tuple[Member, ...]
-    suffix: str = ""  # of the names of its indices, where one node has those of all arms
+    suffix: str = ""  # of its indices' names, if one node has all arms' indices
     preference: str | None = None  # of a cluster's searches: the same copies of shards as on the other arms
 
     @property
@@ -51,12 +51,12 @@ class Arm:
 
     @property
     def volume(self) -> Volume:
-        """The volume of the first node: what stands for all of them where one is enough."""
+        """The first node's volume, which represents all where one is enough."""
         return self.members[0].volume
 
     @property
     def recorded(self) -> Volume:
-        """What a session keeps as this arm: the volume of its first node, by the arm's name; all hosts."""
+        """The arm as recorded in a session: its first node's volume under the arm's name, with all hosts."""
         spec = replace(self.volume.spec, name=self.name)
         hosts = tuple(volume.spec.host for volume in self.volumes if volume.spec.host is not None)
         apart: dict[str, Any] = {"host": None, "hosts": hosts} if len(set(hosts)) > 1 else {}
@@ -64,11 +64,11 @@ class Arm:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that run; none in a session of fio alone."""
+        """The running nodes; empty in a session of fio alone."""
         return tuple(member.node for member in self.members if member.node is not None)
 
     def named(self, expression: str) -> str:
-        """What an index, or an expression that names several, is called on this arm."""
+        """The arm's name for an index, or for an expression that names several."""
         if not self.suffix:
             return expression
         parts = (expression or "_all").split(",")
@@ -78,35 +78,35 @@ class Arm:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     session: str
-    folder: Path  # the session folder; for volumes attached by hand, the run directory
-    run: Path  # what is attached and running now
+    folder: Path  # session folder; for volumes attached by hand, the run folder
+    run: Path  # run folder
     plan: Plan
     arms: tuple[Arm, ...]
     has_writes: bool = False  # documents are added beside searches
-    copied: bool = False  # all arms have the same files of one index, which nothing writes to
-    of_caller: bool = False  # its processes are not root's
-    hosts_at: str = ""  # the abstract socket of who asks the data hosts; empty: all arms are on this machine
+    copied: bool = False  # all arms have the same files of an index that nothing writes to
+    of_caller: bool = False  # its processes do not run as root
+    hosts_at: str = ""  # abstract socket of the process that asks the data hosts; "": all arms are here
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
 
     @property
     def fio_pid_file(self) -> Path:
-        """Where the pid of a running fio stands, so that whoever cleans up can end it."""
+        """File with a running fio's pid, for whoever cleans up."""
         return self.notes / FIO_PID
 
     @property
     def notes(self) -> Path:
-        """Where the session's processes leave files for one another."""
+        """Where the session's processes leave messages for one another."""
         return self.run / OF_CALLER if self.of_caller else self.run
 
     @property
     def path(self) -> Path:
-        """The file that the session's other processes read."""
+        """File that the session's other processes read."""
         return self.run / FILE
 
     def save(self) -> None:
-        """Write it into the run directory, where others may be reading what stood there before."""
+        """Write it atomically into the run directory, where others may be reading."""
         new = self.path.with_name(NEW)
         new.write_bytes(_ADAPTER.dump_json(self))
         new.replace(self.path)
@@ -116,7 +116,7 @@ _ADAPTER = TypeAdapter(Context)
 
 
 def load_context(path: Path) -> Context:
-    """Read what race control wrote; SetupError when the session was taken down, or the file was cut."""
+    """Read what race control wrote. Raises SetupError if the session was taken down, or the file is cut."""
     try:
         return _ADAPTER.validate_json(path.read_bytes())
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Records to JSON and Arrow and back; the one place that knows column names, types and their order."""
+"""Converts records to JSON and Arrow and back; only here are column names, types and order known."""
 
 import json
 import math
@@ -14,11 +14,11 @@ from pydantic_core import to_jsonable_python
 from esrally_ebs.errors import FormatError
 from esrally_ebs.model import BaselineRow, Event, Sample, TelemetryPoint
 
-MAX_TIME = 253_402_300_800  # the year 10,000, which no calendar here can show
+MAX_TIME = 253_402_300_800  # the year 10,000, beyond calendars here
 Time = Annotated[float, Field(ge=0, lt=MAX_TIME, allow_inf_nan=False)]
-MAX_IO_BYTES = 2**32  # the kernel counts the bytes of an I/O in 32 bits
-_MAX_INTEGER = 2**63  # what a signed number of 64 bits does not hold
-_TEXT = pa.dictionary(pa.int32(), pa.string())  # few values, many rows
+MAX_IO_BYTES = 2**32  # the kernel counts an I/O's bytes in 32 bits
+_MAX_INTEGER = 2**63  # first integer beyond signed 64 bits
+_TEXT = pa.dictionary(pa.int32(), pa.string())  # few distinct values in many rows
 
 SAMPLES = pa.schema(
     [
@@ -73,23 +73,23 @@ TRACE = pa.schema(
         ("offset", pa.int64()),
         ("bytes", pa.int64()),
         ("op", _TEXT),
-        ("queue_s", pa.float64()),  # waited for a limit, as far as known
-        ("path_s", pa.float64()),  # what the path to the device adds to done_s - at_s
-        ("ahead", pa.bool_()),  # known to be readahead, known not to be, or not known
-        ("thread", pa.int64()),  # that issued it, if known
-        ("waiter", pa.int64()),  # the thread that slept until it was done, if one is known
-        ("slept_s", pa.float64()),  # since when
-        ("woken_s", pa.float64()),  # until when
+        ("queue_s", pa.float64()),  # wait for a limit, as far as known
+        ("path_s", pa.float64()),  # the path's part of done_s - at_s
+        ("ahead", pa.bool_()),  # whether readahead; null: unknown
+        ("thread", pa.int64()),  # thread that issued it, if known
+        ("waiter", pa.int64()),  # thread that slept until it was done, if known
+        ("slept_s", pa.float64()),  # begin of the sleep
+        ("woken_s", pa.float64()),  # end of the sleep
     ]
 )
 MAY_BE_MISSING = frozenset(
     {"hits", "took_s", "resident_before", "done_s", "queue_s", "ahead", "thread"}
     | {"waiter", "slept_s", "woken_s"}
-)  # every other column has a value in each row
+)  # nullable columns; all others have a value in each row
 
 
 def to_table(rows: Iterable[Sample | BaselineRow | TelemetryPoint], schema: pa.Schema) -> pa.Table:
-    """Records to a table with exactly the columns of ``schema``."""
+    """Convert records to a table with exactly the schema's columns."""
     records = list(rows)
     columns = [
         pa.array([getattr(record, name) for record in records], type=schema.field(name).type)
@@ -104,7 +104,7 @@ def baseline_of(table: pa.Table) -> tuple[BaselineRow, ...]:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - any record or value in, plain JSON values out
-    """Records, paths, enums, tuples and mappings as plain JSON values; a NaN becomes null."""
+    """Convert records, paths, enums, tuples and mappings to plain JSON values; NaN becomes null."""
     return to_jsonable_python(value, by_alias=False, inf_nan_mode="null", fallback=str)
 
 
@@ -114,19 +114,19 @@ def dump(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401
 
 
 _SEAL = re.compile(r',\s*"crc32": "([0-9a-f]{8})"\s*}\s*\Z')
-_SEAL_SIGNS = 80  # of a file's end; more than any seal has
+_SEAL_SIGNS = 80  # more characters than any seal has at a file's end
 
 
 def seal(text: str) -> str:
-    """The text of a JSON object with one more key, ``crc32``: of all bytes before it."""
+    """A JSON object's text with an added key ``crc32``, over all bytes before it."""
     body = text[:-1].rstrip()
     return f'{body},{text[len(body) : -1] or " "}"crc32": "{_crc32(body)}"}}'
 
 
 def parse_sealed(text: str, source: str) -> Any:  # noqa: ANN401
-    """As parse_json, without the seal; text of an earlier release has none.
+    """Like parse_json, after checking and removing the seal; earlier releases wrote none.
 
-    Raises FormatError, naming ``source``, for text that is not what was sealed.
+    Raises FormatError, naming ``source``, if the text is not what was sealed.
     """
     seal = _SEAL.search(text, max(0, len(text) - _SEAL_SIGNS))
     if seal and _crc32(text[: seal.start()]) != seal[1]:
@@ -141,11 +141,11 @@ def parse_sealed(text: str, source: str) -> Any:  # noqa: ANN401
 
 
 def _crc32(text: str) -> str:
-    return f"{zlib.crc32(text.encode('utf-8', 'backslashreplace')):08x}"  # as files.write_text encodes
+    return f"{zlib.crc32(text.encode('utf-8', 'backslashreplace')):08x}"  # encoded as by files.write_text
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401
-    """JSON text to plain values. ValueError for deep nesting, NaN, and numbers of more than 64 bits."""
+    """Parse JSON into plain values. Raises ValueError for deep nesting, NaN, and numbers beyond 64 bits."""
     try:
         return json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_refuse)
     except RecursionError as error:
@@ -167,7 +167,7 @@ def _refuse(text: str) -> NoReturn:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Where the first misfit of a record is, and what it is, in one line."""
+    """Place and kind of a record's first error, in one line."""
     problem = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     value = repr(problem["input"])
@@ -179,7 +179,7 @@ _TIME = TypeAdapter(Time)
 
 
 def dump_event(event: Event) -> str:
-    """One line of ``events.jsonl``, without its end."""
+    """A line of ``events.jsonl``, without its line end."""
     return seal(dump({"at_s": event.at_s, "kind": event.kind, "arm": event.arm, **_own_keys(event.fields)}))
 
 
@@ -191,7 +191,7 @@ def _own_keys(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def parse_event(line: str, source: str) -> Event:
-    """An event from its line; FormatError that names ``source`` when it is not one."""
+    """Parse an event from its line. Raises FormatError, naming ``source``, for anything else."""
     try:
         fields = parse_sealed(line, source)
         columns = {"at_s": _TIME.validate_python(fields.pop("at_s"))}

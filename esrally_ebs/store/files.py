@@ -1,7 +1,6 @@
-"""Files that are whole or absent: atomic replacement, one-write lines, a lock that dies with its holder.
+"""Files that are complete or absent: atomic replacement, lines in one write, locks that die with holders.
 
-A session folder may be somebody else's, so nothing here follows a link, waits for a pipe, or reads without
-bounds.
+A session folder may be somebody else's: nothing here follows links, blocks on pipes, or reads without limit.
 """
 
 import errno
@@ -20,12 +19,12 @@ from typing import BinaryIO, NoReturn
 from esrally_ebs.errors import FormatError, SetupError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_PATIENCE_S = 60.0  # for a lock; merging parts takes the longest
+_PATIENCE_S = 60.0  # for a lock; merging parts takes longest
 _POLL_S = 0.02
 
 
 def cannot_write(path: Path, error: OSError) -> NoReturn:
-    """Turn a failed write into one line that says what to do."""
+    """Raise SetupError for a failed write, in one line with the next step."""
     if error.errno in _FULL:
         raise SetupError(
             f"{path}: the disk is full; free some space or set ESRALLY_EBS_HOME to another disk "
@@ -39,7 +38,7 @@ def cannot_write(path: Path, error: OSError) -> NoReturn:
 def open_file(path: Path, max_bytes: int) -> BufferedReader:
     """Open a regular file of at most ``max_bytes`` for reading.
 
-    Raises OSError, and FormatError for a link, a pipe, a device, a directory or a larger file.
+    Raises OSError; FormatError for a link, pipe, device, directory or larger file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -59,7 +58,7 @@ def open_file(path: Path, max_bytes: int) -> BufferedReader:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, or see that what is there is one and no link to one."""
+    """Make a directory, or check that an existing one is no link."""
     try:
         path.mkdir(exist_ok=True)
         if not stat.S_ISDIR(path.lstat().st_mode):
@@ -70,11 +69,11 @@ def make_directory(path: Path) -> None:
 
 @contextmanager
 def aside(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
-    """A new file that takes the place of ``path`` when the block ends well, or vanishes. Raises OSError.
+    """A new file that replaces ``path`` if the block succeeds, else disappears. Raises OSError.
 
-    Its name starts with a dot and ends in ``.tmp``, so no reader takes it for data. ``sync`` also forces it
-    to the disk before it takes its name: a power cut would leave a name without data. Not for large files
-    while something is measured: a flush disturbs the disk, which may be the one under measurement.
+    Its name begins with a dot and ends in ``.tmp``, so that no reader takes it for data. ``sync`` forces its
+    data to disk before the renaming: else a power cut could leave a name without data. Not for large files
+    during measurements: flushing disturbs the disk, which may be the measured one.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
@@ -90,7 +89,7 @@ def aside(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
-    """As ``aside``, for files of the pack's own: what fails is a SetupError."""
+    """Like ``aside``, for the pack's own files: failures raise SetupError."""
     try:
         with aside(path, sync=sync) as file:
             yield file
@@ -105,7 +104,7 @@ def write_text(path: Path, text: str, *, sync: bool = False) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append one line in one write, so that lines of several processes never mix."""
+    """Append a line in one write, so that lines of several processes never mix."""
     data = _encoded(line + "\n")
     try:
         descriptor = os.open(
@@ -117,12 +116,12 @@ def append_line(path: Path, line: str) -> None:
             os.close(descriptor)
     except OSError as error:
         cannot_write(path, error)
-    if written < len(data):  # a regular file takes less only when the disk is full
+    if written < len(data):  # a regular file takes less only if the disk is full
         cannot_write(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
 def _encoded(text: str) -> bytes:
-    # bytes of a path that are no UTF-8 become \udcXX, which JSON reads back as they were
+    # bytes of paths that are not UTF-8 become \udcXX, and JSON restores them
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -133,10 +132,10 @@ class _Stopped(Exception):
 def copy_tree(
     source: Path, target: Path, *, without: str = "", go_on: Callable[[], object] = lambda: None
 ) -> None:
-    """Copy a folder with all in it but the files called ``without``; OSError for the first that fails.
+    """Copy a folder except files named ``without``. Raises OSError for the first failure.
 
-    ``go_on`` is called before each file, and may raise an error of ours to end it. ``shutil.copytree`` by
-    itself would try all others on a full disk or a dead mount, too, and say all that in one error.
+    ``go_on`` is called before each file, and may raise an error of ours to stop. On a full disk or dead
+    mount, ``shutil.copytree`` alone would try all other files, and report all failures in one error.
     """
 
     def copy(path: str, to: str) -> str:
@@ -146,29 +145,29 @@ def copy_tree(
         except OSError as error:
             raise _Stopped(error) from error
 
-    left_out = shutil.ignore_patterns(without)  # of an empty one nothing
+    left_out = shutil.ignore_patterns(without)  # with an empty name, nothing
     try:
         shutil.copytree(
             source, target, symlinks=True, ignore=left_out, copy_function=copy, dirs_exist_ok=True
         )
     except _Stopped as stopped:
         raise stopped.args[0] from None
-    except shutil.Error as error:  # of folders
+    except shutil.Error as error:  # for folders
         raise OSError(error.args[0][0][2]) from None
 
 
 def sync_folder(folder: Path, synced: dict[str, int], *, of: int | None = None) -> None:
-    """Force all files below a folder to the disk, where a power cut leaves them.
+    """Force all files below a folder to disk, where they survive a power cut.
 
-    ``synced`` is what earlier calls have forced, by path and time of change; only the rest is. Folders and
-    files of others than the user ``of`` are left alone, where it names one.
+    ``synced`` has files of earlier calls, by path and change time, which are skipped. If ``of`` is given,
+    other users' folders and files are skipped, too.
     """
     for place, folders, names in os.walk(folder):
         if of not in (None, _owner(place)):
             folders.clear()
             continue
-        for path in (*(f"{place}/{name}" for name in names), place):  # names are on disk with their directory
-            with suppress(OSError):  # gone meanwhile; what a disk refuses is its writer's to say
+        for path in (*(f"{place}/{name}" for name in names), place):  # a directory's sync saves its names
+            with suppress(OSError):  # gone meanwhile; errors of the disk are for the writer to report
                 changed_ns = os.lstat(path).st_ctime_ns
                 if synced.get(path) != changed_ns:
                     _sync(path, of)
@@ -183,7 +182,7 @@ def _owner(path: str) -> int | None:
 
 
 def _sync(path: str, of: int | None) -> None:
-    # looked at before it is opened: to open a device may start something, a watchdog for example
+    # checked before opening: opening a device may start something, such as a watchdog
     handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status = os.fstat(handle)
@@ -201,10 +200,10 @@ def _sync(path: str, of: int | None) -> None:
 
 @contextmanager
 def locked(folder: Path, *, shared: bool = False, patience_s: float = _PATIENCE_S) -> Iterator[None]:
-    """Hold the folder's lock; the kernel lets go of it when the holder dies.
+    """Hold the folder's lock; the kernel releases it when the holder dies.
 
-    A file system without locks (a folder copied to some network share) is read without one. Raises SetupError
-    when another process holds it for too long: whoever may read the folder can.
+    Without a lock if the file system has none (a folder copied to a network share). Raises SetupError if
+    another process holds it for too long: any reader of the folder may.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Writing a session folder: an object that holds only its path, for several processes at once."""
+"""Writes a session folder: an object that only holds the path, for several processes at once."""
 
 import os
 import time
@@ -28,13 +28,13 @@ from esrally_ebs.store.parts import (
 from esrally_ebs.store.reading import read_baseline, read_events, read_record, this_process
 from esrally_ebs.store.session import SessionRecord, changed, document_of
 
-CANCELLED = "cancelled by the user"  # the reason
+CANCELLED = "cancelled by the user"  # reason of a cancelled session
 _GIVEN_AT_CREATION = frozenset({"format", "id", "kind", "owner", "started_at"})
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFolder:
-    """``sessions/<id>/``: each method leaves the folder readable at every moment, and after a crash."""
+    """``sessions/<id>/``; after every method, and after a crash, the folder is readable."""
 
     path: Path
 
@@ -49,10 +49,10 @@ class SessionFolder:
         started_at: float | None = None,
         path: Path | None = None,
     ) -> Self:
-        """A new folder in state ``running``, owned by this process; ``path`` is another place for it.
+        """Create a folder in state ``running``, owned by this process; ``path`` overrides its place.
 
-        Raises SetupError when the session exists already or the folder cannot be made, PlanError when its id
-        is no session's name.
+        Raises SetupError if the session exists already or the folder cannot be made, PlanError if its id is
+        no valid session name.
         """
         path = path or home / "sessions" / session_name(session_id)
         try:
@@ -72,13 +72,13 @@ class SessionFolder:
             write_text(path / "session.json", seal(dump(document_of(record), indent=2)), sync=True)
         except SetupError:
             with suppress(OSError):
-                path.rmdir()  # without a record it is no session
+                path.rmdir()  # a folder without a record is no session
             raise
         return cls(path)
 
     @classmethod
     def own(cls, path: Path) -> Self:
-        """A folder to write into. Raises SetupError when it is another user's, who may put links into it."""
+        """A folder to write to. Raises SetupError if it is another user's, who could put links into it."""
         if path.lstat().st_uid != os.geteuid():
             raise SetupError(f"{path}: belongs to another user; run the command as its owner, or copy it")
         return cls(path)
@@ -91,19 +91,19 @@ class SessionFolder:
         self._edit(lambda record: changes)
 
     def add_check(self, check: Check) -> None:
-        """Add one check, in place of an earlier one of the same name."""
+        """Add a check; replaces an earlier one of the same name."""
         self._edit(
             lambda record: {"checks": [*(one for one in record.checks if one.name != check.name), check]}
         )
 
     def add_warning(self, text: str) -> None:
-        """Add a warning that every report shows; the same text is kept once."""
+        """Add a warning for every report; repeated texts are kept once."""
         self._edit(lambda record: {"warnings": [*(one for one in record.warnings if one != text), text]})
 
     def finish(self, state: State, reason: str = "", *, ended_at: float | None = None) -> None:
-        """End the session, then merge the parts of its tables; a second call changes nothing but the tables.
+        """End the session, then merge its tables' parts; a second call only merges.
 
-        The state comes first, so that a failing merge (a full disk) does not hide how the session ended.
+        Sets the state first, so that a failing merge (full disk) does not hide how the session ended.
         """
         ended_at = time.time() if ended_at is None else ended_at
 
@@ -117,7 +117,7 @@ class SessionFolder:
 
     @contextmanager
     def failing_with(self) -> Iterator[None]:
-        """What the block raises, Ctrl-C too, ends the session and stands in its record."""
+        """An exception in the block, including Ctrl-C, ends the session, with its text in the record."""
         try:
             yield
         except KeyboardInterrupt:
@@ -128,7 +128,7 @@ class SessionFolder:
             raise
 
     def compact(self) -> None:
-        """Merge the parts of each table into one file; readers and writers may go on meanwhile."""
+        """Merge each table's parts into one file; readers and writers may continue meanwhile."""
         for kind, schema in SCHEMAS.items():
             if (self.path / kind).is_dir():
                 compact(self.path / kind, schema)
@@ -138,22 +138,22 @@ class SessionFolder:
         append_line(self.path / "events.jsonl", dump_event(event))
 
     def note(self, kind: str, *, arm: str | None = None, **fields: object) -> None:
-        """Append an event of this moment."""
+        """Append an event with the current time."""
         self.event(Event(at_s=time.time(), kind=kind, arm=arm, fields=fields))
 
     def events(self) -> tuple[Event, ...]:
-        """All events so far, of all processes; a line that was cut is passed over."""
+        """All events so far, of all processes; skips a truncated line."""
         return read_events(self.path)[0]
 
     def write_baseline(self, round: int, arm: str, job: str, fio_json_text: str) -> Path:
-        """Keep fio's own output, untouched, and say where."""
+        """Write fio's own output unchanged; returns its path."""
         path = self.path / "baseline" / f"{round}-{arm}-{job}.json"
         make_directory(path.parent)
         write_text(path, fio_json_text, sync=True)
         return path
 
     def rows_baseline(self, rows: Iterable[BaselineRow]) -> None:
-        """Add rows to ``baseline.parquet``; a row of the same arm, round, job and op is replaced."""
+        """Add rows to ``baseline.parquet``; replaces rows of the same arm, round, job and op."""
         with locked(self.path):
             rows_by_key = {_row_key(row): row for row in baseline_of(read_baseline(self.path))}
             rows_by_key.update({_row_key(row): row for row in rows})
@@ -162,25 +162,25 @@ class SessionFolder:
     def part_writer(
         self, kind: Literal["samples", "telemetry"], row: Callable[[Any], Growing] = lambda row: row
     ) -> PartWriter:
-        """A writer of rows of one kind for this process; ``row`` as in PartWriter."""
+        """This process's writer for rows of one kind; ``row`` as in PartWriter."""
         make_directory(self.path / kind)
         every_s = TELEMETRY_FLUSH_EVERY_S if kind == "telemetry" else FLUSH_EVERY_S
         return PartWriter(self.path / kind, SCHEMAS[kind], row=row, flush_every_s=every_s)
 
     def write_trace(self, arm: str, ios: pa.Table, part: int = 0) -> None:
-        """Keep a part of an arm's I/Os, a table of ``TRACE``, in place of that part as it was."""
+        """Write a part of an arm's I/Os, a table of ``TRACE``; replaces an earlier version of that part."""
         make_directory(self.path / "trace")
         write_table(self.path / "trace" / f"part-{arm}-{part:06d}.parquet", ios)
 
     def read_trace(self) -> pa.Table:
-        """The I/Os of all arms. Raises FormatError when a file cannot be read."""
+        """All arms' I/Os. Raises FormatError if a file cannot be read."""
         ios, broken = read_parts(self.path / "trace", TRACE)
         if broken:
             raise FormatError(f"{self.path}/{broken[0]}; copy the session again")
         return ios
 
     def write_file(self, name: str, text: str) -> Path:
-        """Write ``race.json``, ``report.md`` and the like, atomically."""
+        """Write ``race.json``, ``report.md`` and the like atomically."""
         write_text(self.path / name, text)
         return self.path / name
 

@@ -1,11 +1,11 @@
-"""Growing tables: parts of Parquet written every second, merged into one file at the end.
+"""Growing tables: parts in Parquet, written every second and merged into one file at the end.
 
-A merged file names, in its own metadata, the parts it stands for. A reader leaves those out, so a crash
-between the merge and the deletion of the parts shows no row twice and none less.
+A merged file lists the parts that it replaces in its metadata. Readers skip these, so a crash between merging
+and deleting neither repeats nor loses rows.
 
-A file carries the CRC-32 of all its bytes in its metadata, so that a bit that flips on the disk makes it
-unreadable instead of changing its values. Parquet's own checksums are of pages only, and pyarrow ends the
-process for some flips in the rest.
+A file has the CRC-32 of all its bytes in its metadata: a flipped bit on disk makes it unreadable instead of
+changing values. Parquet's own checksums only cover pages, and some flips elsewhere make pyarrow end the
+process.
 """
 
 import json
@@ -38,35 +38,35 @@ from esrally_ebs.store.encoding import (
 from esrally_ebs.store.files import locked, make_directory, open_file, replacing
 
 FLUSH_EVERY_S = 1.0
-TELEMETRY_FLUSH_EVERY_S = 2.0  # each takes a processor for 3 ms, and a row more comes every second
+TELEMETRY_FLUSH_EVERY_S = 2.0  # each flush takes a processor 3 ms; rows grow by one per second
 _NICENESS = 10
 SCHEMAS = {"samples": SAMPLES, "telemetry": TELEMETRY}
 _REPLACES = b"esrally_ebs.replaces"
 _CRC = b"esrally_ebs.crc32"
-_NO_CRC = b"00000000"  # stands in the place of the checksum while it is computed
-_CRC_FIELD = re.compile(re.escape(_CRC) + rb"\x18\x08([0-9a-f]{8})")  # a key and its value in Thrift
+_NO_CRC = b"00000000"  # placeholder while the checksum is computed
+_CRC_FIELD = re.compile(re.escape(_CRC) + rb"\x18\x08([0-9a-f]{8})")  # key and value in Thrift's encoding
 _MAX_FOOTER_BYTES = 2**24
 _ROWS_PER_GROUP = 128 * 1024
 _PART_NAME = re.compile(r"(part|merged)-[^/]*\.parquet")
 UNREADABLE = "not readable as Parquet"
-# Of a file that was cut, whose data is damaged, or that lacks columns; ArrowInvalid is a ValueError.
+# Errors for truncated or damaged files and missing columns; ArrowInvalid is a ValueError.
 BROKEN = (pa.ArrowException, FormatError, OSError, ValueError, TypeError, LookupError)
-# Columns of which each value is at least one of these and less than the other: times, of which clocks and
-# axes are made, and sizes, by which machine code counts.
+# Allowed ranges, from the first value up to below the second: times, which clocks and axes are made of, and
+# sizes, by which machine code counts.
 _RANGES = {**dict.fromkeys(("started_s", "at_s", "done_s"), (0, MAX_TIME)), "bytes": (1, MAX_IO_BYTES)}
-# What a table of measurements cannot do better than, and a file that was made to fill the memory does.
+# A compression that tables of measurements never reach, but files made to fill the memory do.
 _MAX_BYTES = 2**40
 _MAX_ROWS_PER_BYTE, _MAX_COMPRESSION = 1, 200
-_ALWAYS_ALLOWED = 2**24  # rows or bytes that are no danger
+_ALWAYS_ALLOWED = 2**24  # rows or bytes that are harmless
 
 Growing = Sample | TelemetryPoint
 
 
 class PartWriter:
-    """Takes rows and puts them on disk from a thread of its own: at once, or a while after the last time.
+    """Writes rows in its own thread: at once, or some time after the last write.
 
-    Any number of writers, in any number of processes, may serve one folder. A failed write (a full disk)
-    keeps its rows in memory and is raised by the next call, as SetupError.
+    Any number of writers and processes may share a folder. After a failed write (full disk) rows stay in
+    memory, and the next call raises SetupError.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PartWriter:
         row: Callable[[Any], Growing] = lambda row: row,
         flush_every_s: float = FLUSH_EVERY_S,
     ) -> None:
-        """``row`` makes a row of what is added, in the writer's thread: adding costs next to nothing."""
+        """``row`` converts added objects to rows, in the writer's thread: adding is nearly free."""
         self._folder = folder
         self._schema = schema
         self._row = row
@@ -86,12 +86,12 @@ class PartWriter:
         self._taking = threading.Lock()
         self._writing = threading.Lock()
         self._closing = threading.Event()
-        self._some = threading.Event()  # rows to write, or the end
+        self._some = threading.Event()  # set for rows to write, or the end
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
     def add(self, added: Iterable[Any]) -> None:
-        """Take rows, or what ``row`` makes them of; readable by others ``flush_every_s`` later at most."""
+        """Add rows, or objects for ``row``; readable by others after at most ``flush_every_s``."""
         with self._taking:
             self._added.extend(added)
             self._some.set()
@@ -101,14 +101,14 @@ class PartWriter:
         self._raise_failure()
 
     def flush(self) -> None:
-        """Put all rows taken so far on disk now."""
+        """Write all rows added so far."""
         with self._writing:
             with self._taking:
                 added, self._added = self._added, []
             if not added:
                 return
             try:
-                # Sorted by name is sorted by time; the process and a random end keep writers apart.
+                # Names sort by time; the pid and a random suffix separate writers.
                 name = f"part-{time.time_ns():020d}-{os.getpid()}-{uuid.uuid4().hex[:6]}.parquet"
                 write_table(self._folder / name, to_table(map(self._row, added), self._schema))
             except BaseException:
@@ -117,7 +117,7 @@ class PartWriter:
                 raise
 
     def close(self) -> None:
-        """Flush, and end the thread; rows added later must be flushed by hand."""
+        """Flush, and end the thread; rows added later need a manual flush."""
         self._closing.set()
         self._some.set()
         if self._thread is not None:
@@ -131,7 +131,8 @@ class PartWriter:
         self.close()
 
     def _flush_often(self) -> None:
-        # this thread alone, as machine.processes.give_way: analysis, which uses this module, needs no machine
+        # this thread's priority; not machine.processes.give_way, as analysis uses this module without a
+        # machine
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
         while self._some.wait() and not self._closing.is_set():
@@ -157,7 +158,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 @contextmanager
 def _new_file(path: Path, schema: pa.Schema) -> Iterator[Any]:
-    """A ParquetWriter of a file that appears, with its checksum and on the disk, when the block ends well."""
+    """A ParquetWriter whose file appears, with checksum and synced, if the block succeeds."""
     sealed = schema.with_metadata({**(schema.metadata or {}), _CRC: _NO_CRC})
     with replacing(path, sync=True) as file:
         with pq.ParquetWriter(file, sealed, compression="zstd", write_page_checksum=True) as writer:
@@ -170,7 +171,7 @@ def _new_file(path: Path, schema: pa.Schema) -> Iterator[Any]:
 
 
 def _place_of_crc(file: BinaryIO) -> int | None:
-    """Where the file's own checksum stands; None in one that an earlier release wrote."""
+    """Offset of the file's own checksum; None in files of earlier releases."""
     start = max(0, file.seek(0, os.SEEK_END) - _MAX_FOOTER_BYTES)
     file.seek(start)
     places = [match.start(1) for match in _CRC_FIELD.finditer(file.read())]
@@ -178,7 +179,7 @@ def _place_of_crc(file: BinaryIO) -> int | None:
 
 
 def _crc32(file: BinaryIO, place: int) -> int:
-    """Of all bytes, without the checksum that stands at ``place``."""
+    """CRC-32 of all bytes except the checksum at ``place``."""
     file.seek(0)
     crc, left = 0, place
     while left and (chunk := file.read(min(left, 2**20))):
@@ -201,14 +202,13 @@ def _check_crc(file: BinaryIO, path: Path) -> None:
 
 
 def compact(folder: Path, schema: pa.Schema) -> None:
-    """Merge all parts of a folder into one file; safe beside readers, other writers and a crash.
+    """Merge a folder's parts into one file; safe against readers, other writers and crashes.
 
-    Parts that cannot be read stay as they are. Memory stays at about ``_ROWS_PER_GROUP`` rows, whatever
-    their number.
+    Unreadable parts stay as they are. Uses memory for about ``_ROWS_PER_GROUP`` rows, whatever their number.
     """
     make_directory(folder)
     with locked(folder):
-        # First what an earlier merge left: a merged file may go only after the parts that it stands for.
+        # Finish an earlier merge first: a merged file may only go after the parts that it replaces.
         _remove_replaced(folder)
         parts = [part for part in _live_parts(folder)[0] if _is_whole(part, schema)]
         if len(parts) > 1:
@@ -249,7 +249,7 @@ def _batches(parts: Iterable[Path], schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _groups(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:  # noqa: ANN401 - a ParquetFile
-    """The row groups of a file, checked; one without rows for a file that has none."""
+    """A file's row groups, checked; one empty group if it has none."""
     for group in range(file.num_row_groups):
         yield _checked(file.read_row_group(group), schema)
     yield _checked(file.schema_arrow.empty_table(), schema)
@@ -258,13 +258,13 @@ def _groups(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:  # noqa: ANN401
 def read_parts(
     folder: Path, schema: pa.Schema, columns: list[str] | None = None
 ) -> tuple[pa.Table, tuple[str, ...]]:
-    """All rows of a folder, in the order written, and a warning for each file that cannot be read."""
+    """All rows of a folder in the order written, and a warning for each unreadable file."""
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     if not folder.is_dir():
         return wanted.empty_table(), ()
     tables, broken = [wanted.empty_table()], []
-    # A merge, which deletes what it has read, waits meanwhile. One file after the other is open: a session
-    # that was killed, or still runs, has more of them than a process may open.
+    # Blocks merges, which delete what they have read. Opens one file at a time: a killed or running session
+    # has more files than a process may open.
     with locked(folder, shared=True):
         for part in _live_parts(folder)[0]:
             try:
@@ -275,7 +275,7 @@ def read_parts(
 
 
 def _open_parquet(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """A ParquetFile that ``files`` closes; raises one of BROKEN, also for what would fill the memory."""
+    """A ParquetFile that ``files`` closes. Raises one of BROKEN, also if it would fill the memory."""
     source = files.enter_context(open_file(path, _MAX_BYTES))
     _check_crc(source, path)
     size = os.fstat(source.fileno()).st_size
@@ -295,13 +295,13 @@ def _open_parquet(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarro
 
 
 def read_file(path: Path, wanted: pa.Schema) -> pa.Table:
-    """The wanted columns of a file; raises one of BROKEN."""
+    """The wanted columns of a file. Raises one of BROKEN."""
     with ExitStack() as files:
         return _checked(_open_parquet(files, path).read(columns=wanted.names), wanted)
 
 
 def _checked(table: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The table with exactly the wanted columns; ValueError for values that nobody wrote."""
+    """The table with exactly the wanted columns. Raises ValueError for impossible values."""
     table = table.cast(wanted)
     table.validate(full=True)
     for name in wanted.names:
@@ -317,16 +317,16 @@ def _checked(table: pa.Table, wanted: pa.Schema) -> pa.Table:
 
 
 def _live_parts(folder: Path) -> tuple[list[Path], list[str]]:
-    """The files that count, in order, and the names of those that a merged file stands for."""
+    """Valid files in order, and the names of parts that a merged file replaces."""
     merged = sorted(folder.glob("merged-*.parquet"))
     replaced = {name for path in merged for name in _replaced_by(path)}
-    # A merged file comes first: what it holds was written before any part that is still there.
+    # A merged file comes first: its rows were written before any remaining part.
     everything = merged + sorted(folder.glob("part-*.parquet"))
     return [path for path in everything if path.name not in replaced], sorted(replaced)
 
 
 def _replaced_by(merged: Path) -> list[str]:
-    """The parts that a merged file names; of a folder that somebody else wrote, nothing else is believed."""
+    """Parts listed in a merged file; as folders may be foreign, only valid names count."""
     try:
         with ExitStack() as files:
             names = parse_json(

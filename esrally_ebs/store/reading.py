@@ -1,4 +1,4 @@
-"""Reading session folders: one whole, all as a list, or one by a name that a person would type."""
+"""Reads session folders: one completely, all as a list, or one by a name as typed."""
 
 import os
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from esrally_ebs.store.session import Owner, Session, SessionRecord, SessionSumm
 
 _MAX_RECORD_BYTES = 2**26
 _MAX_EVENTS_BYTES = 2**31
-_MAX_BROKEN_LINES = 5  # of events.jsonl that are named one by one
+_MAX_BROKEN_LINES = 5  # of events.jsonl, named one by one
 
 
 def this_process() -> Owner:
-    """The process that asks, as the owner of what it makes."""
+    """This process, as owner of what it makes."""
     process = Process.of(os.getpid())
     return Owner(os.getpid(), process.start_ticks if process else 0, _boot_id())
 
 
 def as_it_ended(record: SessionRecord) -> SessionRecord:
-    """The record; a session whose process died without a word is failed."""
+    """The record; a running session whose process is dead counts as failed."""
     owner = Process(record.owner.pid, record.owner.start_ticks)
     if record.state is not State.RUNNING or (record.owner.boot_id == _boot_id() and owner.alive):
         return record
@@ -36,14 +36,14 @@ def as_it_ended(record: SessionRecord) -> SessionRecord:
 
 
 def _boot_id() -> str:
-    return text(Path("/proc/sys/kernel/random/boot_id"))  # empty where nothing was ever run: no Linux
+    return text(Path("/proc/sys/kernel/random/boot_id"))  # "" without Linux, where nothing was run
 
 
 def load_session(path: Path, *, sample_columns: list[str] | None = None) -> Session:
-    """Everything that a folder holds; ``sample_columns`` spares memory when there are many samples.
+    """Everything in a folder; ``sample_columns`` saves memory if there are many samples.
 
-    A part that a crash cut short is left out with a warning. Raises FormatError for a ``session.json`` that
-    is missing, broken, or of a format version unknown here.
+    Leaves out truncated parts, with a warning. Raises FormatError if ``session.json`` is missing, broken, or
+    of an unknown format version.
     """
     record = as_it_ended(read_record(path))
     samples, broken_samples = read_parts(path / "samples", SAMPLES, sample_columns)
@@ -57,13 +57,13 @@ def load_session(path: Path, *, sample_columns: list[str] | None = None) -> Sess
 
 
 def read_baseline(path: Path) -> pa.Table:
-    """The rows of ``baseline.parquet``; an empty table when there is none yet."""
+    """Rows of ``baseline.parquet``; empty if it does not exist."""
     file = path / "baseline.parquet"
     try:
         return read_file(file, BASELINE)
     except FileNotFoundError:
         return BASELINE.empty_table()
-    except BROKEN as error:  # cut, damaged, or of other columns
+    except BROKEN as error:  # truncated, damaged, or with other columns
         raise FormatError(
             f"{file}: not readable as Parquet; restore it from a copy, or remove it to read the session"
             " without fio's figures"
@@ -71,9 +71,9 @@ def read_baseline(path: Path) -> pa.Table:
 
 
 def list_sessions(home: Path) -> list[SessionSummary]:
-    """All sessions under ``home``, oldest first; a broken one is listed as failed, with the reason.
+    """All sessions under ``home``, oldest first; broken ones are listed as failed, with the reason.
 
-    PermissionError where this user may not look.
+    Raises PermissionError if this user may not look.
     """
     sessions = home / "sessions"
     entries = sessions.iterdir() if sessions.is_dir() else ()  # glob would find nothing where it may not look
@@ -82,17 +82,17 @@ def list_sessions(home: Path) -> list[SessionSummary]:
 
 
 def find_session(home: Path, name: str) -> Path:
-    """The folder of a session given by id, by the start of its id, by path, or as ``latest``.
+    """A session's folder by id, prefix of an id, path, or ``latest``.
 
-    The latest is the last that was measured, or simulated, to its end, also when a check then failed it: a
-    gate must not pass on the one before. One that ended early, by a typo perhaps, has nothing to report.
+    The latest is the last one measured or simulated to its end, even if a check then failed it: a gate must
+    not pass on the one before. Sessions that ended early, perhaps by a typo, have nothing to report.
 
-    Raises PlanError when there is none, or more than one, that fits.
+    Raises PlanError if none matches, or more than one.
     """
     if not name:
         raise PlanError("session '': an empty name; is a variable of your shell not set?")
     own = home / "sessions" / name
-    # a folder called so where one happens to be may be anybody's; ./latest names it
+    # a local folder called "latest" may be anybody's; ./latest names it
     for path in (own,) if name == "latest" else (own, Path(name)):
         if _holds_session(path):
             return path
@@ -143,13 +143,13 @@ def _holds_session(path: Path) -> bool:
     try:
         return (path / "session.json").is_file()
     except PermissionError:
-        return True  # who reads it is told of the right that is missing
-    except OSError:  # longer than any name of a file
+        return True  # reading then reports the missing right
+    except OSError:  # longer than any file name
         return False
 
 
 def read_record(path: Path) -> SessionRecord:
-    """What ``session.json`` of a folder holds. Raises FormatError that says why it is of no use here."""
+    """Contents of ``session.json``. Raises FormatError with the reason if it is unusable here."""
     source = path / "session.json"
     try:
         with open_file(source, _MAX_RECORD_BYTES) as file:
@@ -166,7 +166,7 @@ def read_record(path: Path) -> SessionRecord:
 
 
 def read_events(path: Path) -> tuple[tuple[Event, ...], tuple[str, ...]]:
-    """The events of a session folder, and a warning for each line that is none."""
+    """A session folder's events, and a warning for each invalid line."""
     try:
         with open_file(path / "events.jsonl", _MAX_EVENTS_BYTES) as file:
             text = file.read().decode(errors="replace")

@@ -1,7 +1,7 @@
-"""The run directory: a folder per session with its owner in it, and a mark that the directory is ours.
+"""The run directory: a folder per session with its owner, and a mark that the directory is ours.
 
-What does not carry both is somebody else's, whatever it is called. A session's folder appears whole, its
-owner changes in one step, and who changes either has the directory's lock.
+Anything without both belongs to somebody else, whatever its name. A session's folder appears complete, its
+owner changes atomically, and both changes need the directory's lock.
 """
 
 import errno
@@ -21,21 +21,21 @@ from esrally_ebs.model import BY_HAND, session_name
 from esrally_ebs.store.files import locked
 from esrally_ebs.units import MIB
 
-MARK = ".esrally-ebs"  # in the run directory, as long as anything of ours is there
-OWNER = "owner"  # in each session's folder: "pid start_ticks", or BY_HAND, and a checksum
-_NEW = ".new-"  # begins the name of a session's folder that has no owner yet, or no longer
+MARK = ".esrally-ebs"  # in the run directory while anything of ours is there
+OWNER = "owner"  # in each session's folder: "pid start_ticks" or BY_HAND, and a checksum
+_NEW = ".new-"  # prefix of a session's folder that has no owner yet, or no longer
 _PART = ".owner.part"
-_ROOM_BYTES, _ROOM_FILES = MIB, 100  # for what a session notes down there of what it has attached
+_ROOM_BYTES, _ROOM_FILES = MIB, 100  # for a session's notes on what it has attached
 _MARK_TEXT = "esrally-ebs made this directory: 'esrally-ebs clean' removes what killed sessions left in it\n"
 
 
 def folder_of(session: str) -> Path:
-    """Where a session's folder is, whether there is one or not. PlanError for what is no session's name."""
+    """Path of a session's folder, existing or not. Raises PlanError for an invalid name."""
     return run_dir() / session_name(session, by_hand=True)
 
 
 def _trusted() -> Path:
-    """The run directory; SetupError where another than root and this user may change it or what is in it."""
+    """The run directory. Raises SetupError if any but root and this user may change it or its contents."""
     with suppress(FileNotFoundError):
         require_private(run_dir(), 0, os.geteuid())
     require_unchangeable(run_dir())
@@ -43,9 +43,9 @@ def _trusted() -> Path:
 
 
 def begin(session: str) -> Path:
-    """Make a session's folder, owned by this process from its first moment.
+    """Make a session's folder, owned by this process from the first moment.
 
-    Raises SetupError when it is there already, cannot be made, or the run directory is somebody else's.
+    Raises SetupError if it exists, cannot be made, or the run directory is somebody else's.
     """
     folder = folder_of(session)
     try:
@@ -72,7 +72,7 @@ def begin(session: str) -> Path:
 
 
 def _require_room(directory: Path) -> None:
-    """OSError where what is attached could not be noted down; file systems without a limit say 0 of 0."""
+    """Raise OSError if there is no room for notes; file systems without a limit report 0 of 0."""
     room = os.statvfs(directory)
     lacks_bytes = room.f_blocks and room.f_bfree * room.f_frsize < _ROOM_BYTES
     if lacks_bytes or (room.f_files and room.f_ffree < _ROOM_FILES):
@@ -80,33 +80,33 @@ def _require_room(directory: Path) -> None:
 
 
 def claim(session: str) -> bool:
-    """Make this process the owner of a session whose own has died; False when it lives, or all is gone."""
+    """Take over a session whose owner has died; returns False if that is alive, or everything is gone."""
     if not _trusted().is_dir():
         return False
     with locked(run_dir()):
         if not is_ours(session) or owner_lives(session):
             return False
-        with suppress(OSError):  # a full disk: then two may take it down at once, which they may
+        with suppress(OSError):  # on a full disk two may take it down at once, which is safe
             _write_owner(session, _me())
         return True
 
 
 def claim_by_hand(session: str) -> None:
-    """What the user attached is this process's from now on: if it is killed, ``clean`` goes on."""
-    with suppress(OSError, SetupError):  # no such session; or a full disk, which leaves all as it is
+    """Take over what the user attached by hand, so that ``clean`` continues if this process is killed."""
+    with suppress(OSError, SetupError):  # no such session; or a full disk, which changes nothing
         if _owner(folder_of(session)) == BY_HAND:
             _write_owner(session, _me())
 
 
 def hand_over(session: str) -> None:
-    """From now on the session is the user's own: it stays when this process ends."""
+    """Give the session to the user: it stays when this process ends."""
     _write_owner(session, BY_HAND)
 
 
 def owner_lives(session: str) -> bool:
-    """Whether the process that stands in ``owner`` runs; what was attached by hand counts as owned.
+    """Whether the process in ``owner`` is running; volumes attached by hand count as owned.
 
-    SetupError when ``owner`` is not as it was written: it may be of a session that runs.
+    Raises SetupError if ``owner`` is damaged: the session may be running.
     """
     folder = folder_of(session)
     try:
@@ -122,7 +122,7 @@ def owner_lives(session: str) -> bool:
 
 
 def other_at(session: str) -> Process | None:
-    """Who else attaches or detaches a session's volumes now; None also where nobody can tell."""
+    """Another process now attaching or detaching a session's volumes; None if there is none, or unknown."""
     with suppress(OSError, SetupError):
         owner = _owner(folder_of(session))
         if owner not in (BY_HAND, _me()):
@@ -136,7 +136,7 @@ def _alive(owner: str) -> Process | None:
 
 
 def is_ours(session: str) -> bool:
-    """Whether a folder is there that carries our marks."""
+    """Whether a folder with our marks exists."""
     folder = folder_of(session)
     return (
         _is(stat.S_ISREG, _trusted() / MARK)
@@ -146,9 +146,9 @@ def is_ours(session: str) -> bool:
 
 
 def sessions() -> tuple[list[str], list[str]]:
-    """The names of the sessions that have a folder of ours, and of what else lies in the run directory.
+    """Names of sessions with a folder of ours, and of everything else in the run directory.
 
-    PermissionError when only another user, such as root, may look.
+    Raises PermissionError if only another user, such as root, may look.
     """
     ours: list[str] = []
     others: list[str] = []
@@ -159,7 +159,7 @@ def sessions() -> tuple[list[str], list[str]]:
 
 
 def drop_unborn() -> None:
-    """Remove what was left by processes that were killed while a session's folder came or went."""
+    """Remove leftovers of processes killed while making or removing a session's folder."""
     if _is(stat.S_ISREG, _trusted() / MARK):
         with locked(run_dir()):
             for new in run_dir().glob(f"{_NEW}*"):
@@ -168,7 +168,7 @@ def drop_unborn() -> None:
 
 
 def remove(session: str, names: Iterable[str]) -> list[str]:
-    """Remove a session's folder and its files of these names; one line, and it stays, if more is in it."""
+    """Remove a session's folder and its files ``names``; if there is more in it, it stays: one line."""
     folder = folder_of(session)
     if not _trusted().is_dir():
         return []
@@ -188,7 +188,7 @@ def remove(session: str, names: Iterable[str]) -> list[str]:
 
 
 def await_removal() -> None:
-    """Wait for whoever removes a session's folder: it has gone before the directory's mark has."""
+    """Wait for a process that is removing a session's folder: the folder goes before the directory's mark."""
     with suppress(SetupError), locked(run_dir()):
         pass
 
@@ -205,7 +205,7 @@ def _mark() -> None:
 
 
 def _unmark() -> None:
-    """Once nothing is there any more; what comes next marks it again."""
+    """Remove the mark once the directory is empty; later sessions set it again."""
     if all(path.name == MARK for path in run_dir().iterdir()):
         (run_dir() / MARK).unlink(missing_ok=True)
 
@@ -213,7 +213,7 @@ def _unmark() -> None:
 def _remove_new(new: Path) -> None:
     if _is(stat.S_ISDIR, new):
         (new / OWNER).unlink(missing_ok=True)
-        with suppress(OSError):  # what else is in it is not ours
+        with suppress(OSError):  # has other contents, not ours
             new.rmdir()
 
 
@@ -228,7 +228,7 @@ def _sealed(text: str) -> str:
 
 
 def _owner(folder: Path) -> str:
-    """What stands in ``owner``; empty when a full disk has cut it. Earlier releases wrote no checksum."""
+    """Contents of ``owner``; "" if a full disk truncated it. Earlier releases wrote no checksum."""
     text = (folder / OWNER).read_text(errors="replace").removesuffix("\n")
     owner = text.partition(" crc32=")[0]
     if text not in (owner, _sealed(owner)) or not re.fullmatch(rf"([0-9]+ [0-9]+|{BY_HAND})?", owner):
@@ -253,7 +253,7 @@ def _is_session(name: str) -> bool:
 
 
 def _is(kind: Callable[[int], bool], path: Path) -> bool:
-    """Whether the path itself, and not what it links to, is of that kind."""
+    """Whether the path itself, not a link's target, is of that kind."""
     try:
         return kind(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""What a session folder holds, as frozen records: no I/O, so that analysis runs on any machine."""
+"""A session folder's contents as frozen records: no I/O, so that analysis runs anywhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Annotated, Any, NotRequired
 
 import pyarrow as pa
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict  # pydantic takes Python 3.11's own for none
+from typing_extensions import TypedDict  # pydantic does not accept Python 3.11's own
 
 from esrally_ebs.errors import FormatError
 from esrally_ebs.model import SESSION, Check, Event, Kind, State, Volume
@@ -67,12 +67,12 @@ class _Aws(TypedDict, total=False):
 
 
 class _Environment(TypedDict, total=False):
-    """What is read of a session's environment; there is more in it."""
+    """The parts of a session's environment that are read; it has more."""
 
     nodes: dict[str, dict[str, Any]]
     aws: _Aws | None
-    hosts: dict[str, dict[str, Any]]  # that have arms, where they are not this machine
-    tasks: dict[str, dict[str, Any]]  # how each is asked: clients, rate, schedule; what is not said is usual
+    hosts: dict[str, dict[str, Any]]  # data hosts, if arms are on other machines
+    tasks: dict[str, dict[str, Any]]  # load of each task: clients, rate, schedule, if not the default
 
 
 _ENVIRONMENT = TypeAdapter(_Environment)
@@ -85,7 +85,7 @@ def _checked(environment: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process that cannot be mistaken for another, on this or any machine, before or after a reboot."""
+    """A process, identified uniquely on any machine and across reboots."""
 
     pid: int
     start_ticks: int
@@ -97,13 +97,13 @@ NOBODY = Owner(pid=0, start_ticks=0, boot_id="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """``session.json``: all of a session that is in no table."""
+    """``session.json``: everything about a session that is in no table."""
 
     format: int = FORMAT
     id: Annotated[str, Field(pattern=SESSION)]
     kind: str  # race | baseline | simulate ...
     state: State = State.RUNNING
-    reason: str = ""  # why it failed or was cancelled; empty otherwise
+    reason: str = ""  # why it failed or was cancelled, else ""
     owner: Owner = NOBODY
     started_at: Time
     ended_at: Time | None = None
@@ -120,7 +120,7 @@ class SessionRecord:
 
     @property
     def nodes(self) -> dict[str, str]:
-        """Every node (or volume), by the name that telemetry has, and its arm."""
+        """Node (or volume) names as in telemetry, to their arms."""
         return {name: arm.spec.name for arm in self.arms for name in self.plan.node_names(arm.spec.name)}
 
     @property
@@ -142,7 +142,7 @@ class Session(SessionRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """One line of the list of sessions; one that cannot be read is failed, with the reason."""
+    """One line in the list of sessions; unreadable ones are failed, with the reason."""
 
     id: str
     kind: str = ""
@@ -160,7 +160,7 @@ _RECORD = TypeAdapter(SessionRecord)
 
 
 def parse_record(document: Any, source: str) -> SessionRecord:  # noqa: ANN401 - whatever the file holds
-    """A record from JSON values; FormatError, naming version or key, when this release cannot read it."""
+    """A record from JSON values. Raises FormatError, with version or key, if this release cannot read it."""
     if not isinstance(document, dict):
         raise FormatError(f"{source}: not an object; was it edited by hand?")
     version = document.get("format")
@@ -177,10 +177,10 @@ def parse_record(document: Any, source: str) -> SessionRecord:  # noqa: ANN401 -
 
 
 def document_of(record: SessionRecord) -> dict[str, Any]:
-    """The JSON values that ``parse_record`` reads."""
+    """The record as JSON values, for ``parse_record``."""
     return {**plain(record), "plan": record.plan.record()}
 
 
 def changed(record: SessionRecord, changes: Mapping[str, Any], source: str) -> SessionRecord:
-    """The record with other values of some keys, checked like one that is read."""
+    """The record with changed keys, checked as when read."""
     return parse_record({**document_of(record), **plain(changes)}, source)
