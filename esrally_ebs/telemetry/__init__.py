@@ -1,1 +1,1 @@
-"""What devices, page cache and limiters do while the race runs: once a second, and around each request."""
+"""What devices, page cache and limiters do during the race: once a second, and around each request."""

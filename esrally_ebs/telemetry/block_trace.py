@@ -1,9 +1,9 @@
-"""Every request that a disk serves, from the kernel's tracepoints: a mount in, tables of I/Os out.
+"""All requests that a disk serves, from the kernel's tracepoints: a mount to tables of I/Os.
 
-A request is issued, and later completed; both are events of disk and sector, on any processor. What is seen
-are whole requests, as the disk gets them: after readahead, merging and the scheduler. Which of them a thread
-slept for follows from the scheduler's events: one that waits for a disk sleeps so that no signal wakes it
-(state D), and is woken by whatever completes the request, the I/O that was done right before.
+A request's issue and completion are events with disk and sector, on any processor. They show whole requests,
+as the disk gets them: after readahead, merging and the scheduler. The scheduler's events show which thread
+slept for which request: a thread that waits for a disk sleeps uninterruptibly (state D), and is woken by the
+completion of its request: the I/O done right before.
 """
 
 import os
@@ -40,29 +40,29 @@ from esrally_ebs.machine.tracefs import (
 from esrally_ebs.model import short_name
 from esrally_ebs.store.encoding import TRACE
 
-ASLEEP = "prev_state & 2"  # of sched_switch: TASK_UNINTERRUPTIBLE
-MAX_PROCESSES = 16  # that use a mount, and of which one cannot guess which the node is
-_WOKEN_WITHIN_S = 400e-6  # of its I/O's completion; the rest of a longer one was no wait for it
+ASLEEP = "prev_state & 2"  # in sched_switch: TASK_UNINTERRUPTIBLE
+MAX_PROCESSES = 16  # using a mount; with more, the node cannot be guessed
+_WOKEN_WITHIN_S = 400e-6  # after its I/O's completion; a longer sleep was not for that I/O
 _SWITCH, _WAKING, _FORK = THREAD_EVENTS
 _COLUMNS = ("waiter", "slept_s", "woken_s")
 
-MAX_IOS = 2**23  # a recording ends with them: 0.5 GiB of memory for whoever reads it
-_BUFFER_BYTES = 8 * 2**20  # a processor: three seconds of 20,000 I/Os a second, were they all its own
-_THREADS_BUFFER_BYTES = 4 * 2**20  # a processor: 100,000 wakings in the time between two readings
+MAX_IOS = 2**23  # end a recording: 0.5 GiB of memory for its reader
+_BUFFER_BYTES = 8 * 2**20  # per processor: three seconds at 20,000 I/Os per second, if all are its own
+_THREADS_BUFFER_BYTES = 4 * 2**20  # per processor: 100,000 wake-ups between two readings
 _READ_EVERY_S = 0.5
 _IOS_A_PART = 2**17
-_GIVEN_UP_S = 60.0  # a request that was issued so long before its completion is taken for none
-_MINOR_BITS = 20  # of a device's number in the kernel
+_GIVEN_UP_S = 60.0  # an issue that is older than this at a completion is ignored
+_MINOR_BITS = 20  # of the kernel's device number
 _ISSUE, _COMPLETE = REQUEST_EVENTS
-_RWBS = 5  # letters of what a request is, of which the fifth is the last that may say readahead
+_RWBS = 5  # letters that describe a request; the fifth is the last that may mean readahead
 _Rows = Mapping[str, Column]
 
 
 def threads_at(path: Path, pid: int | None) -> tuple[list[int], str]:
-    """Threads of the process, or of those that use the file system of ``path``, and in one line what is wrong
-    with them, or why there are none.
+    """Threads of the process, or of processes using ``path``'s file system; and a line on what is wrong with
+    them, or why there are none.
 
-    Raises PlanError for a process that is not there.
+    Raises PlanError for a process that does not exist.
     """
     inferred = "what requests wait for will be inferred"
     if not has_thread_events(tracefs()):
@@ -85,25 +85,25 @@ def threads_at(path: Path, pid: int | None) -> tuple[list[int], str]:
 
 
 class IoWaits:
-    """The sleeps of watched threads, whose events come in pieces, a processor's after the other's."""
+    """Sleeps of watched threads, from events that come in pieces, one processor after another."""
 
     def __init__(self, formats: Mapping[str, EventFormat], threads: Iterable[int], epoch_s: float) -> None:
-        """``epoch_s`` is what the events' clock lacks to seconds since the epoch."""
+        """``epoch_s``: what to add to the events' clock to get epoch seconds."""
         self._formats = formats
         self._epoch_s = epoch_s
-        self._watched = set(threads)  # and those that they started since
-        self._asleep = np.zeros((0, 2), np.int64)  # thread, since when
-        self._sleeps = [np.zeros((0, 3), np.int64)]  # thread, from, to
+        self._watched = set(threads)  # and threads that they have started since
+        self._asleep = np.zeros((0, 2), np.int64)  # thread, begin
+        self._sleeps = [np.zeros((0, 3), np.int64)]  # thread, begin, end
 
     @property
     def sleeps(self) -> int:
-        """How many are held until ``put_into``."""
+        """Number of sleeps held until ``put_into``."""
         return sum(map(len, self._sleeps))
 
     def add(self, events: TracedEvents) -> None:
-        """Make sleeps of what there is of watched threads; who sleeps still is remembered.
+        """Turn events of watched threads into sleeps; remembers threads that are still asleep.
 
-        The kernel also tells of whoever a watched thread follows on a processor, or wakes.
+        The kernel also reports threads that a watched one follows on a processor, or wakes.
         """
         fork = self._formats[_FORK]
         self._watched.update(events.of(fork).number(*fork.fields["child_pid"]).tolist())
@@ -127,9 +127,9 @@ class IoWaits:
         self._asleep = np.column_stack([thread[last], at_ns[last]])
 
     def put_into(self, ios: pa.Table) -> pa.Table:
-        """The I/Os, a table of ``TRACE``, each with the first thread that slept for it; forgets sleeps."""
+        """A table of ``TRACE`` with the first thread that slept for each I/O; forgets the sleeps."""
         sleeps, self._sleeps = np.concatenate(self._sleeps), self._sleeps[:1]
-        sleeps = sleeps[np.argsort(sleeps[:, 2])[::-1]]  # of several for one I/O the first is put there last
+        sleeps = sleeps[np.argsort(sleeps[:, 2])[::-1]]  # of several for one I/O, the first is written last
         slept_s, woken_s = (sleeps[:, place] / 1e9 + self._epoch_s for place in (1, 2))
         done_s = ios["done_s"].to_numpy()
         order = np.argsort(done_s)
@@ -146,9 +146,9 @@ class IoWaits:
 
 
 def queues_of(path: Path) -> tuple[tuple[RequestQueue, ...], tuple[str, ...]]:
-    """The disks whose requests are those of the mount that ``path`` lies on, and what must be known of them.
+    """Disks that serve the requests of ``path``'s mount, and notes on them.
 
-    Raises SetupError where a mount has none, such as NFS or an overlay.
+    Raises SetupError if the mount has none, such as NFS or an overlay.
     """
     if not path.exists():
         raise SetupError(f"--mount {path}: there is no such place; name a directory on the file system")
@@ -175,25 +175,25 @@ def queues_of(path: Path) -> tuple[tuple[RequestQueue, ...], tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """How a recording went."""
+    """Facts about a recording."""
 
     ios: int
-    began_s: float  # since the epoch; from then on every request was seen
+    began_s: float  # epoch seconds; all requests from then on were seen
     seconds: float
-    lost: int  # events that the buffer had no room for
-    in_flight: int  # requests that were not completed at its end
-    processor_s: float  # that this process took to read them and give them on
-    waited_for: int = 0  # I/Os until which a watched thread slept
-    lost_waits: int = 0  # events of watched threads that their buffer had no room for
+    lost: int  # events lost for want of room in the buffer
+    in_flight: int  # requests not completed at the end
+    processor_s: float  # of this process, for reading and passing them on
+    waited_for: int = 0  # I/Os that a watched thread slept for
+    lost_waits: int = 0  # events of watched threads lost for want of room
 
 
 def instance_name(session: str) -> str:
-    """Of a session's instance of tracefs."""
+    """Name of a session's tracefs instance."""
     return f"esrally-ebs-{short_name(session)}"
 
 
 def remove_trace(session: str) -> None:
-    """Remove what a recording left in the kernel, if it did."""
+    """Remove whatever a recording left in the kernel."""
     for name in (_threads_name(session), instance_name(session)):
         remove_instance(name)
 
@@ -212,14 +212,14 @@ def record(
     threads: Sequence[int],
     ended: Event,
 ) -> TraceSummary:
-    """Record for so many seconds, or until ``ended`` or ``MAX_IOS``; ``keep`` gets tables of ``TRACE``.
+    """Record for some seconds, until ``ended``, or up to ``MAX_IOS``; ``keep`` gets tables of ``TRACE``.
 
-    With ``threads`` also which I/Os they, and those that they start, slept for. Memory is bounded whatever
-    comes. Raises SetupError where the machine cannot; nothing stays in the kernel.
+    With ``threads``, also records which I/Os these, and threads that they start, slept for. Memory use is
+    bounded. Raises SetupError if the machine cannot; nothing stays in the kernel.
     """
     processor_s, ios, waited_for = time.process_time(), 0, 0
     with ExitStack() as stack:
-        waits, epoch_s = None, _epoch_s()  # one for both: who waited for what is told by microseconds
+        waits, epoch_s = None, _epoch_s()  # common to both: waits are matched within microseconds
         if threads:
             watched = stack.enter_context(_threads(session, threads))
             waits = IoWaits(watched.formats, threads, epoch_s)
@@ -236,7 +236,7 @@ def record(
                 traced.instance.stop()
             tables.append(matcher.add(traced.read(), arm))
             ios += tables[-1].num_rows
-            if waits is not None:  # read later: who waited for an I/O is woken after it
+            if waits is not None:  # read second: a waiting thread is woken after its I/O
                 waits.add(watched.read())
             rows = sum(table.num_rows for table in tables)
             if stopping or max(rows, 0 if waits is None else waits.sleeps) >= _IOS_A_PART:
@@ -260,14 +260,14 @@ def record(
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """An instance that traces, and its reader."""
+    """A tracing instance and its reader."""
 
     instance: TracingInstance
     reader: BufferReader
     formats: Mapping[str, EventFormat]
 
     def read(self) -> TracedEvents:
-        """What came since the last time."""
+        """Events since the last call."""
         return events_of(b"".join(self.reader.pages()), self.reader.page_bytes)
 
 
@@ -311,19 +311,19 @@ def _kernel_number(queue: RequestQueue) -> int:
 
 
 def _epoch_s() -> float:
-    """What CLOCK_MONOTONIC lacks to seconds since the epoch."""
+    """What to add to CLOCK_MONOTONIC to get epoch seconds."""
     return time.time() - time.monotonic()
 
 
 class IoMatcher:
-    """Makes I/Os of events, which come in pieces, a processor's after the other's."""
+    """Makes I/Os from events that come in pieces, one processor after another."""
 
     def __init__(
         self, formats: Mapping[str, EventFormat], queues: Sequence[RequestQueue], epoch_s: float
     ) -> None:
-        """``epoch_s`` is what the events' clock lacks to seconds since the epoch."""
+        """``epoch_s``: what to add to the events' clock to get epoch seconds."""
         self._formats = formats
-        # of partitions of one disk the first: places in the others are beyond those in it
+        # of one disk's partitions the first: places in others are beyond its end
         by_place = sorted(queues, key=lambda queue: queue.first_sector, reverse=True)
         self._queues = {_kernel_number(queue): queue for queue in by_place}
         self._epoch_s = epoch_s
@@ -333,11 +333,11 @@ class IoMatcher:
 
     @property
     def in_flight(self) -> int:
-        """Requests that were issued and are not completed."""
+        """Requests issued and not completed."""
         return int(self._pending["is_issue"].sum())
 
     def add(self, events: TracedEvents, arm: str) -> pa.Table:
-        """The I/Os that are whole with these events, a table of ``TRACE``."""
+        """I/Os completed by these events, as a table of ``TRACE``."""
         parts = [self._pending, *(self._rows(events, event) for event in REQUEST_EVENTS)]
         mixed = {name: np.concatenate([part[name] for part in parts]) for name in self._pending}
         rows = _take(mixed, np.lexsort((mixed["at_ns"], mixed["sector"], mixed["dev"])))
@@ -349,13 +349,13 @@ class IoMatcher:
         return self._table(_take(rows, begun[by_time]), rows["at_ns"][done[by_time]], arm)
 
     def _rows(self, events: TracedEvents, event: str) -> _Rows:
-        """Reads and writes alone: a flush has no place, and a discard moves no data."""
+        """Only reads and writes: a flush has no place, and a discard moves no data."""
         kind = self._formats[event]
         own = events.of(kind)
         offset, _ = kind.fields["rwbs"]
         letters = np.array([own.number(offset + place, 1) for place in range(_RWBS)])
-        letters *= np.logical_and.accumulate(letters != 0)  # what is behind the end was there before
-        op = np.where(letters[0] == ord("F"), letters[1], letters[0])  # F: a flush goes before it
+        letters *= np.logical_and.accumulate(letters != 0)  # letters after the end are left over from earlier
+        op = np.where(letters[0] == ord("F"), letters[1], letters[0])  # F: a flush precedes it
         size = kind.fields.get("bytes")
         rows = {
             "dev": own.number(*kind.fields["dev"]),
@@ -383,7 +383,7 @@ class IoMatcher:
             "offset": (issued["sector"] - first) * SECTOR_BYTES,
             "bytes": issued["bytes"],
             "op": _words(issued["write"], ["read", "write"]),
-            "queue_s": pa.nulls(count),  # whether it waited for a limit cannot be seen from here
+            "queue_s": pa.nulls(count),  # waits for limits cannot be seen from here
             "path_s": np.zeros(count),
             "ahead": issued["ahead"].astype(bool),
             "thread": issued["thread"],
@@ -401,9 +401,9 @@ def _take(rows: _Rows, which: npt.NDArray[np.generic]) -> _Rows:
 
 
 def _pairs(rows: _Rows) -> tuple[Column, Column]:
-    """Places of each request's issue and completion, of rows by disk, sector and time.
+    """Indices of each request's issue and completion, in rows by disk, sector and time.
 
-    A completion is of the last issue before it; two requests of one sector at a time are nested then.
+    A completion belongs to the last issue before it; simultaneous requests of one sector are nested.
     """
     begun, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     left = np.arange(len(rows["at_ns"]))

@@ -1,6 +1,6 @@
-"""A node's garbage collection log (``-Xlog:gc:file=...:utctime``), followed while it grows: pauses out.
+"""Follows a node's garbage collection log (``-Xlog:gc:file=...:utctime``): gives pauses.
 
-Source: JEP 158 for the decorations, JEP 271 for what the collector says. A pause is logged when it ends.
+Source: JEP 158 for the decorations, JEP 271 for the collector's messages. A pause is logged when it ends.
 """
 
 import re
@@ -13,11 +13,11 @@ from typing import BinaryIO
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Node
 
-# Where compose/node.yml lets the JVM write it, inside the node's container.
+# As compose/node.yml sets it, inside the node's container.
 LOG = Path("usr/share/elasticsearch/logs/ebs-gc.log")
 
 # [2026-11-21T08:10:11.123+0000] GC(5) Pause Young (Normal) (G1 Evacuation Pause) 102M->31M(512M) 6.123ms
-# Other decorations ([info], [gc], the pid) may stand between the time and the text.
+# Other decorations ([info], [gc], the pid) may come between time and text.
 _PAUSE = re.compile(
     r"^\[(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.,]\d{3}[+-]\d{4})\](?:\[[^\]]*\])*\s+"
     r"(?:GC\(\d+\)\s+)?(?P<what>Pause [A-Za-z ]*(?:\([^()]*\)\s?)*).*?(?P<ms>\d+[.,]\d+)ms\s*$"
@@ -26,15 +26,15 @@ _PAUSE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """All threads of a JVM stood still."""
+    """A pause of all threads of a JVM."""
 
-    end_at: float  # seconds since the epoch, to a millisecond
+    end_at: float  # epoch seconds, to a millisecond
     seconds: float
-    text: str  # as the collector names it: "Pause Young (Normal) (G1 Evacuation Pause)"
+    text: str  # the collector's name for it: "Pause Young (Normal) (G1 Evacuation Pause)"
 
 
 def parse_pauses(text: str) -> list[Pause]:
-    """The pauses among the lines of a log; any other line (concurrent phases, other tags) is passed over."""
+    """Pauses in the lines of a log; skips all other lines (concurrent phases, other tags)."""
     return [pause for line in text.splitlines() if (pause := _pause(line)) is not None]
 
 
@@ -54,21 +54,21 @@ def _pause(line: str) -> Pause | None:
 
 
 def log_of(node: Node) -> Path:
-    """The log of a node in its container, by the root directory of its process."""
+    """Path of a node's log in its container, through its process's root directory."""
     return Path(f"/proc/{node.pid}/root") / LOG
 
 
 class GcLog:
-    """The pauses of one JVM; a log that is not there (a node of another make) has none."""
+    """Pauses of one JVM; none if there is no log (another kind of node)."""
 
     def __init__(self, open_: Callable[[], BinaryIO]) -> None:
-        """``open_`` gives the log as it is now, at its beginning; it may raise OSError or SetupError."""
+        """``open_`` opens the current log at its beginning; it may raise OSError or SetupError."""
         self._open = open_
         self._read = 0
         self._rest = b""
 
     def new(self) -> list[Pause]:
-        """Pauses since the last call; the first call gives all since the node's start. Raises nothing."""
+        """Pauses since the last call; at first, since the node's start. Never raises."""
         try:
             with self._open() as file:
                 if file.seek(0, 2) < self._read:  # the JVM began a new file

@@ -1,7 +1,7 @@
-"""A request under observation: the volume's counters right before and right after it, as an ``io`` event.
+"""Observes a request: records the volume's counters right before and right after it, as an ``io`` event.
 
-The counters are absolute, so that requests of several clients at once can be told apart from one another's
-gaps later: overlapping windows are joined, and nothing is counted twice.
+Counters are absolute, so that overlapping requests of several clients can be joined later without counting
+anything twice.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from esrally_ebs.telemetry.sources import (
 from esrally_ebs.volumes.emulated.control import read_state
 
 IN_FLIGHT = "device.in_flight"
-# Of /proc/diskstats; all but the last only grow.
+# In /proc/diskstats; all but the last only grow.
 _DEVICE = ("reads", "read_bytes", "read_s", "writes", "written_bytes", "write_s", "weighted_s", "in_flight")
-# How metrics of an emulated volume's state begin: what grows while a limiter holds I/O back, what is left of
-# a burst, and how long so many I/Os were to take.
+# Prefixes of metrics from an emulated volume's state: growing waits for limiters, what is left of a burst,
+# and how long I/Os should have taken.
 _EMULATOR = (
     "emulator.waited_s.",
     "emulator.credits",
@@ -40,11 +40,11 @@ _EMULATOR = (
     "emulator.writes",
 )
 
-# Further counters of a real volume by metric: how long a limit was exceeded, ``ebs.exceeded_s.<limit>``.
+# Further counters of real volumes, by metric: seconds that a limit was exceeded, ``ebs.exceeded_s.<limit>``.
 ReadMore = Callable[[Volume], Mapping[str, float]]
 
-# Of many warm requests, which are all alike, one in so many seconds is enough. In races of
-# benchmarks/overhead.py those observed were twice as often among the slowest: they must stay well below 1 %.
+# Warm requests are many and alike: one per this many seconds is enough. In races of benchmarks/overhead.py,
+# observed ones were twice as often among the slowest: they must stay well below 1 %.
 _INTERVAL_S = 2.0
 _SETTLE_S = 0.001
 _SETTLE_TIMES = 5
@@ -58,11 +58,11 @@ def snapshot(
     read_text: ReadText = Path.read_text,
     read_more: ReadMore = lambda volume: {},
 ) -> dict[str, float]:
-    """Counters of the device (``device.*``), of the last ones below it (``lowest.*``), of an emulated volume
-    (``emulator.*``), of the machine's processors (``processor.*``) and of what the node used of them
-    (``node.processor_s``) now.
+    """Current counters of the device (``device.*``), of the lowest devices below it (``lowest.*``), of an
+    emulated volume (``emulator.*``), of the machine's processors (``processor.*``) and the node's use of them
+    (``node.processor_s``).
 
-    A source that fails is left out: whoever subtracts two snapshots sees that it is missing.
+    Leaves out a source that fails; subtracting two snapshots shows that it is missing.
     """
     counters: dict[str, float] = {}
     for read in (
@@ -85,7 +85,7 @@ def _processors(read_text: ReadText) -> Mapping[str, float]:
 
 
 def _node(file: Path | None, read_text: ReadText) -> Mapping[str, float]:
-    """cpuacct.usage has nanoseconds (control groups of version 1), cpu.stat microseconds (version 2)."""
+    """A node's processor time: cpuacct.usage is in nanoseconds (cgroups 1), cpu.stat in microseconds (2)."""
     if file is None:
         return {}
     words = read_text(file).split()
@@ -94,7 +94,7 @@ def _node(file: Path | None, read_text: ReadText) -> Mapping[str, float]:
 
 
 def device_counters(volume: Volume, read_text: ReadText = Path.read_text) -> Mapping[str, float]:
-    """What the volume's device has done, ``device.*``; nothing for a volume without one."""
+    """Counters of the volume's device, ``device.*``; empty for a volume without one."""
     if volume.device is None:
         return {}
     disks = parse_diskstats(read_text(DISKSTATS), str(DISKSTATS))
@@ -113,13 +113,13 @@ def _emulator(volume: Volume, read_state: ReadState) -> Mapping[str, float]:
 
 
 class ObservationInterval:
-    """The time from one observation to the next."""
+    """Decides when the next request is to be observed."""
 
     def __init__(self) -> None:
         self._last = float("-inf")
 
     def is_over(self, *, every: bool) -> bool:
-        """True for ``every`` request, or for one after a pause."""
+        """Whether to observe this request: always if ``every``, else after a pause."""
         now = time.monotonic()
         if not every and now - self._last < _INTERVAL_S:
             return False
@@ -136,20 +136,19 @@ async def observe(
     read_page: ReadPage | None = None,
     counters: Callable[[], list[dict[str, float]]] | None = None,
 ) -> AsyncIterator[dict[str, Any]]:
-    """Record what an arm's volumes do while the block runs, and how much processor time its nodes take.
+    """Record an arm's volumes and its nodes' processor time during the block.
 
-    Gives further fields of that event, to be filled in.
+    Yields further fields of that event, to be filled in.
 
-    Counters of several are added up; each node's own stand under ``nodes``. What ran beside a measured search
-    makes an event of its own kind. A block that fails leaves no record. ``read_page`` is as in
-    ``ebs_statistics``; ``counters`` reads those of members that are on another machine, while other clients
-    go on.
+    Counters of several members are added up; each node's own are under ``nodes``. What runs beside a measured
+    search makes an event of a kind of its own. A block that fails leaves no record. ``read_page`` is as in
+    ``ebs_statistics``; ``counters`` reads those of members on another machine, while other clients continue.
     """
 
     async def read() -> list[dict[str, float]]:
         if counters:
             return await asyncio.to_thread(counters)
-        return counters_of(members, read_page)  # which takes less time than to change threads
+        return counters_of(members, read_page)  # faster than changing threads
 
     begin = await read()
     started = time.time()
@@ -177,9 +176,9 @@ async def observe(
 
 
 async def _settled(read: Callable[[], Awaitable[list[dict[str, float]]]]) -> list[dict[str, float]]:
-    """The counters once nothing is in flight: what was read ahead belongs to the request that caused it.
+    """Counters once nothing is in flight: a request's readahead belongs to it.
 
-    Those of processors are as of its answer: afterwards they work for other requests.
+    Processor counters are those at its answer: afterwards processors work for other requests.
     """
     first = now = await read()
     for _ in range(_SETTLE_TIMES - 1):
@@ -195,7 +194,7 @@ def _of_processors(counters: Mapping[str, float]) -> dict[str, float]:
 
 
 def counters_of(members: Sequence[Member], read_page: ReadPage | None = None) -> list[dict[str, float]]:
-    """What each member's volume and node have done so far."""
+    """Counters of each member's volume and node."""
     return [
         snapshot(
             member.volume,
@@ -208,7 +207,7 @@ def counters_of(members: Sequence[Member], read_page: ReadPage | None = None) ->
 
 
 def _added_up(counters: Sequence[Mapping[str, float]], members: Sequence[Member]) -> dict[str, float]:
-    """The counters that all have; those of a machine's processors are the same for each node on it."""
+    """Sum of counters that all have; machine-wide processor counters are common to all nodes."""
     machines = {member.volume.spec.host: each for member, each in zip(members, counters, strict=True)}
     return {
         name: sum(each[name] for each in (machines.values() if name.startswith("processor.") else counters))
@@ -218,7 +217,7 @@ def _added_up(counters: Sequence[Mapping[str, float]], members: Sequence[Member]
 
 
 def _exceeded(read_page: ReadPage | None, volume: Volume) -> dict[str, float]:
-    """For how long an EBS volume's limits were exceeded so far; nothing for other volumes."""
+    """Seconds that an EBS volume's limits have been exceeded; empty for other volumes."""
     statistics = _statistics(volume, read_page)
     values = [] if statistics is None else statistics.read(time.monotonic())
     return {value.metric: value.value for value in values if value.metric.startswith("ebs.exceeded_s.")}
@@ -226,7 +225,7 @@ def _exceeded(read_page: ReadPage | None, volume: Volume) -> dict[str, float]:
 
 @cache
 def _statistics(volume: Volume, read_page: ReadPage | None) -> EbsStatistics | None:
-    """Found once; why there are none is said by the once-a-second telemetry."""
+    """A volume's statistics, looked up once; per-second telemetry reports why there are none."""
     try:
         return ebs_statistics(volume, read_page=read_page)
     except (EbsError, OSError):

@@ -1,7 +1,7 @@
-"""Samples of all arms once a second: every source read, a row per value, and a mark for what is missing.
+"""Samples all arms once a second: reads every source; gives a row per value, and a mark for missing ones.
 
-From each second's rows come its events, too: a limiter begins or ends to hold an arm back, credits run out or
-return; between two of them nothing is reported twice.
+Each second's rows also give events: a limiter begins or ends to hold an arm back, credits run out or return;
+nothing is repeated in between.
 """
 
 import re
@@ -28,24 +28,24 @@ from esrally_ebs.telemetry.sources import (
     limiters,
 )
 
-CUT = "cut"  # the metric that says how many of an arm's sources gave nothing at that second
+CUT = "cut"  # metric: number of an arm's sources that gave nothing
 
-_JOIN_S = 10.0  # a control socket that does not answer holds a sample up for 5 s
+_JOIN_S = 10.0  # a control socket without an answer delays a sample by 5 s
 
 Sink = Callable[[list[TelemetryPoint]], None]
 
 Arms = Sequence[tuple[Volume, Node | None]]
 
-# Seconds waited, or seconds over a limit, per second; below this a limiter is at work but nobody notices.
+# Seconds of waiting, or over a limit, per second; with less, a limiter is at work but not noticeable.
 HOLDS_BACK = 0.01
 _WAITS = ("emulator.waited_s.", "ebs.exceeded_s.")
 _CREDITS = "emulator.credits"
-# Of each volume, if striped. What bursts in operations has a limit on bytes, too, so that one comes last.
+# Per volume, if striped. Bursts in operations are also limited in bytes, so that limit comes last.
 _BURSTS = [re.compile(rf"emulator\.capacities\.(\d+-)?{limit}") for limit in ("iops", "throughput")]
 
 
 class Sampler:
-    """Asks every source of every arm; a source that fails never stops the others."""
+    """Reads every source of every arm; a failing source never stops others."""
 
     def __init__(
         self,
@@ -58,11 +58,10 @@ class Sampler:
         read_page: ReadPage | None = None,
         on_cut: Callable[[str, str], None] = lambda arm, text: None,  # cuts are in the rows as well
     ) -> None:
-        """``read_state`` turns a control socket's path into a record or mapping of numbers; ``read_work`` a
-        node into what Elasticsearch says of its merges and refreshes, None: nobody asks. ``read_page`` is as
-        in ``ebs_statistics``.
+        """``read_state`` reads numbers from a control socket; ``read_work`` reads a node's merges and
+        refreshes from Elasticsearch (None: not read); ``read_page`` is as in ``ebs_statistics``.
 
-        ``on_cut`` gets arm and reason each time that a source begins to fail, not every second.
+        ``on_cut`` gets arm and reason whenever a source begins to fail, not every second.
         """
         self._clock = clock
         self._on_cut = on_cut
@@ -73,7 +72,7 @@ class Sampler:
         self._failing: set[Source] = set()
 
     def sample(self) -> list[TelemetryPoint]:
-        """All values now; ``CUT`` is 0 for an arm that is complete. Raises nothing that a source raises."""
+        """All values now; ``CUT`` is 0 for a complete arm. Never raises a source's error."""
         return [point for volume, sources in self._arms for point in self._arm(volume, sources)]
 
     def _arm(self, volume: Volume, sources: list[Source]) -> Iterator[TelemetryPoint]:
@@ -124,9 +123,9 @@ def _sources(
 
 
 class SamplerThread:
-    """Samples on the beat of ``interval_s``, counted from the start; a beat that is late is left out.
+    """Samples every ``interval_s`` from the start on; skips beats that are late.
 
-    A sink that fails is tried again at the next beat; the first failure stays in ``error``.
+    After a failure the sink is tried again at the next beat; ``error`` keeps the first failure.
     """
 
     def __init__(
@@ -140,16 +139,16 @@ class SamplerThread:
         self.error: Exception | None = None
 
     def start(self) -> None:
-        """Take the first sample at once, in the thread."""
+        """Start the thread, which takes the first sample at once."""
         self._thread.start()
 
     @property
     def is_alive(self) -> bool:
-        """Whether it samples; False before its start, after its end, and when it has died."""
+        """Whether it is sampling: not before its start, after its end, or if it has died."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End after the sample under way, whose rows the sink has then. May be called twice."""
+        """End after the current sample, which the sink has then. May be called twice."""
         if self._thread.ident is not None and not self._stopping.is_set() and not self.is_alive:
             self.error = self.error or SetupError("telemetry: its thread ended before it was stopped")
         self._stopping.set()
@@ -177,12 +176,12 @@ class SamplerThread:
 @dataclass(slots=True)
 class _Arm:
     before: dict[str, tuple[float, float]] = field(default_factory=dict)  # metric to time and value
-    since: dict[str, tuple[float, float]] = field(default_factory=dict)  # limit to when, and waited by then
+    since: dict[str, tuple[float, float]] = field(default_factory=dict)  # limit to begin, and wait until then
     out_since: float | None = None
 
 
 class Watch:
-    """Remembers the last second of every arm."""
+    """Remembers every arm's last second."""
 
     def __init__(self) -> None:
         self._arms: dict[str, _Arm] = {}
@@ -226,13 +225,13 @@ def _limiter(name: str, arm: _Arm, point: TelemetryPoint) -> Iterator[Event]:
 
 
 def _burst(values: Mapping[str, float]) -> float:
-    """What all of an arm's volumes do in one second at burst speed, in the unit of their credits."""
+    """What an arm's volumes do in one second of burst, in the unit of their credits."""
     sums = (sum(value for metric, value in values.items() if name.fullmatch(metric)) for name in _BURSTS)
     return next(filter(None, sums), 0.0)
 
 
 def _credits(name: str, arm: _Arm, point: TelemetryPoint, burst: float) -> Iterator[Event]:
-    """Exhausted at none left; recovered with enough for a second of burst."""
+    """Exhausted at 0; recovered when there is enough for a second of burst."""
     if arm.out_since is None and point.value <= 0:
         arm.out_since = point.at_s
         yield Event(at_s=point.at_s, kind="credits-exhausted", arm=name, fields={"credits": point.value})

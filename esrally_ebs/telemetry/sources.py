@@ -1,6 +1,6 @@
-"""Where telemetry comes from: a block device, a memory cgroup, an emulated volume's limiters, EBS itself.
+"""Sources of telemetry: a block device, a memory cgroup, an emulated volume's limiters, EBS.
 
-A source gives its values at each call, and raises when it cannot.
+A source returns its values at each call, or raises.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ ReadState = Callable[[Path], object]
 ReadWork = Callable[[Node], Mapping[str, Mapping[str, float]]]
 
 DISKSTATS = Path("/proc/diskstats")
-_TIMES_WRAP_S = 2**32 / 1000  # printed as milliseconds of 32 bits: 64 I/Os in flight fill them in 18.6 hours
+_TIMES_WRAP_S = 2**32 / 1000  # printed in 32-bit milliseconds: 64 I/Os in flight wrap them in 18.6 hours
 
-EXCEEDED: Mapping[str, str] = {  # limit, named as the emulator names it -> counter, in us
+EXCEEDED: Mapping[str, str] = {  # limit, under the emulator's name -> counter in us
     "iops": "ebs_volume_performance_exceeded_iops",
     "throughput": "ebs_volume_performance_exceeded_tp",
     "instance-iops": "ec2_instance_ebs_performance_exceeded_iops",
@@ -45,7 +45,7 @@ _GROWING = (
 )
 
 
-ReadPage = Callable[[str, int], LogPage]  # the page now, of an arm's disk of that number, from 0
+ReadPage = Callable[[str, int], LogPage]  # current page of an arm's disk, numbered from 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class Value:
     unit: str
 
 
-# The values at that time of the monotonic clock; rates need an earlier call.
+# Values at that time of the monotonic clock; rates need an earlier call.
 Source = Callable[[float], list[Value]]
 
 
 class Device:
-    """Rates and waits of one block device, from the growth of its counters between two calls."""
+    """Rates and waits of one block device, from the growth of its counters between calls."""
 
     def __init__(self, device: str, read_text: ReadText) -> None:
         self._device = device
@@ -68,8 +68,8 @@ class Device:
         self._before: tuple[float, DiskCounters] | None = None
 
     def read(self, now_s: float) -> list[Value]:
-        """``in_flight`` from the first call on, the rest from the second on."""
-        before, self._before = self._before, None  # after a failure rates begin anew
+        """``in_flight`` at every call, the rest from the second call on."""
+        before, self._before = self._before, None  # rates restart after a failure
         now = parse_diskstats(self._read_text(DISKSTATS), str(DISKSTATS)).get(self._device)
         if now is None:
             raise MeasurementError(f"{DISKSTATS}: device {self._device} has gone; is the arm still attached?")
@@ -96,7 +96,7 @@ def _rates(before: DiskCounters, now: DiskCounters, interval_s: float) -> Iterat
         for name in ("weighted_s", "read_s", "write_s")
     )
     yield Value("device.queue_depth", weighted_s / interval_s, "")
-    if reads:  # without requests there is no wait, rather than one of 0
+    if reads:  # without requests there is no wait, not one of 0
         yield Value("device.read_await_s", read_s / reads, "s")
     if writes:
         yield Value("device.write_await_s", write_s / writes, "s")
@@ -109,7 +109,7 @@ class Memory:
         self._before: tuple[float, MemoryCounters] | None = None
 
     def read(self, now_s: float) -> list[Value]:
-        """Sizes from the first call on, the rate of major faults from the second on."""
+        """Sizes at every call, the rate of major faults from the second call on."""
         before, self._before = self._before, None
         now = parse_memory_stat(self._read_text(self._path), str(self._path))
         self._before = (now_s, now)
@@ -125,14 +125,14 @@ class Memory:
 
 
 def limiters(control: Path, read_state: ReadState) -> list[Value]:
-    """Every number in the state of an emulated volume, named by its path: ``emulator.levels.iops``."""
+    """All numbers in an emulated volume's state, named by their paths: ``emulator.levels.iops``."""
     return list(_numbers(("emulator",), read_state(control)))
 
 
 def index_work(node: Node, read_work: ReadWork) -> list[Value]:
-    """Merges and refreshes of a node's open indices: those under way, and all since they were opened.
+    """Merges and refreshes of a node's open indices: current ones, and totals since they were opened.
 
-    Counters begin anew when the indices are opened again; there is nothing while none is open.
+    Totals restart when indices are reopened; empty while none is open.
     """
     total = read_work(node)
     if not total:
@@ -159,7 +159,7 @@ def _numbers(path: tuple[str, ...], state: object) -> Iterator[Value]:
 
 
 def _unit(path: tuple[str, ...]) -> str:
-    """By this pack's rule that names of numbers end in their unit."""
+    """Unit of a number, which by this pack's rule ends its name."""
     for suffix, unit in (("_bytes", "B"), ("_s", "s")):
         if any(name.endswith(suffix) for name in path):
             return unit
@@ -167,21 +167,21 @@ def _unit(path: tuple[str, ...]) -> str:
 
 
 class EbsStatistics:
-    """Growth of all counters and of those bins that grew, and the queue of this moment.
+    """Growth of all counters and of histogram bins, and the current queue.
 
-    Several volumes of one arm are added up. ``ebs.exceeded_s.<limit>`` alone does not tell growth: it is the
-    time since the volume was attached for which more was asked than it, or its instance, lets through; of
-    striped ones the mean, as they are asked, and their instance counts, at the same time.
+    Volumes of an arm are added up. Only ``ebs.exceeded_s.<limit>`` is a total: seconds since attachment in
+    which demand exceeded what the volume or its instance allows; for striped volumes the mean, as demand, and
+    their instance's count, come at the same time.
     """
 
     def __init__(self, readers: Sequence[Callable[[], LogPage]]) -> None:
-        """``readers`` give one volume's page of this moment each."""
+        """``readers`` read the current page of one volume each."""
         self._readers = readers
         self._before: list[LogPage] | None = None
 
     def read(self, now_s: float) -> list[Value]:
-        """The queue and what was exceeded from the first call on, growth from the second on."""
-        before, self._before = self._before, None  # after a failure growth begins anew
+        """Queue and exceeded times at every call, growth from the second call on."""
+        before, self._before = self._before, None  # growth restarts after a failure
         now = [read() for read in self._readers]
         self._before = now
         queue = sum(page.counters["volume_queue_length"] for page in now)
@@ -197,9 +197,9 @@ class EbsStatistics:
 def ebs_statistics(
     volume: Volume, roots: Roots | None = None, *, read_page: ReadPage | None = None
 ) -> EbsStatistics | None:
-    """The source for an arm; None when none of its disks has such statistics.
+    """The source for an arm; None if none of its disks has such statistics.
 
-    ``read_page`` is who reads them; None: this process, which must be root.
+    ``read_page`` reads them; None: this process, which must be root.
     """
     readers = [
         partial(read_page, volume.spec.name, number) if read_page is not None else reader.read
@@ -209,7 +209,7 @@ def ebs_statistics(
 
 
 def readers_of(volume: Volume, roots: Roots | None = None) -> list[StatisticsReader]:
-    """One for each disk of an arm that has such statistics; found without root, which reading needs."""
+    """A reader for each of an arm's disks with such statistics; reading, but not finding, needs root."""
     roots = roots or Roots()
     if volume.kind is Kind.EMULATED or volume.device is None:
         return []
@@ -224,7 +224,7 @@ def readers_of(volume: Volume, roots: Roots | None = None) -> list[StatisticsRea
 def _growth(before: Sequence[LogPage], now: Sequence[LogPage]) -> Iterator[Value]:
     for metric, counter, scale, unit in _GROWING:
         grown = [new.counters[counter] - old.counters[counter] for old, new in zip(before, now, strict=True)]
-        if min(grown) < 0:  # of any member: the growth of the others would hide it in the sum
+        if min(grown) < 0:  # of any member: growth of others would hide it in the sum
             raise MeasurementError(f"EBS statistics: {counter} has begun anew; was a volume attached again?")
         yield Value(metric, sum(grown) * scale, unit)
     yield from _bins("ebs.reads_us", [page.reads for page in before], [page.reads for page in now])
@@ -237,7 +237,7 @@ def _bins(metric: str, before: Sequence[tuple[Bin, ...]], now: Sequence[tuple[Bi
         counts = {(each.lower_us, each.upper_us): each.count for each in old}
         for each in new:
             edges = (each.lower_us, each.upper_us)
-            count = (each.count - counts.get(edges, 0)) % 2**32  # 32 bits: it goes round on a busy volume
+            count = (each.count - counts.get(edges, 0)) % 2**32  # 32 bits: wraps on a busy volume
             if count:
                 grown[edges] = grown.get(edges, 0) + count
     for (lower, upper), count in grown.items():
