@@ -31,7 +31,7 @@ def names() -> tuple[str, ...]:
 
 
 def read_study(name: str) -> Study:
-    """What an article published; PlanError for an unknown study."""
+    """An article's published data. Raises PlanError for an unknown study."""
     if name not in _PARTS:
         raise PlanError(f"study {name!r}: not known; there is {', '.join(_PARTS)}{near(name, _PARTS)}")
     path = resource("pipelines") / f"{name}.json"
@@ -39,10 +39,10 @@ def read_study(name: str) -> Study:
 
 
 def run_study(name: str, runner: Runner, prices: PriceList, *, session: Session | None = None) -> Result:
-    """Run a study's plan and put everything that was published beside it.
+    """Run a study's plan, and compare all published figures with it.
 
-    ``session`` is a recorded race to show beside the published one (nikkei-2021). Raises PlanError for a
-    study that there is not, and what running its jobs raises.
+    ``session``: a recorded race to show beside the published one (nikkei-2021). Raises PlanError for an
+    unknown study, and errors of running its jobs.
     """
     study = read_study(name)
     plan = load_plan(resource("pipelines") / f"{name}.toml")

@@ -1,4 +1,4 @@
-"""burst-2014: tokens spent, run out, saved up again; five-minute sums, await and queue second by second."""
+"""burst-2014: credits spent, exhausted, earned again; five-minute sums, await and queue second by second."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from esrally_ebs.studies.published import Inputs, Parts
 from esrally_ebs.studies.runs import LoadPhase, simulated
 
 _WINDOW_S = 300  # of CloudWatch's VolumeWriteOps in 2014
-_SETTLING_S = 5  # a phase's first seconds spend what was saved up
+_SETTLING_S = 5  # first seconds of a phase, which spend saved tokens
 _QUEUE_RUN_S = 60.0
 _POINTS = 900  # of a line in a plot
 
@@ -23,7 +23,7 @@ def run(inputs: Inputs) -> Parts:
 
 
 def analysed(inputs: Inputs, phases: Sequence[LoadPhase], spec: VolumeSpec, credit: Limit) -> Parts:
-    """Figures, tables and plots from the phases, however they were run."""
+    """Figures, tables and plots from the phases, virtual or measured."""
     figures: dict[tuple[str, str, str], float] = {
         ("", "", "full"): credit.capacity / credit.rate,
         ("", "", "token"): 1 / credit.rate,
@@ -66,7 +66,7 @@ def analysed(inputs: Inputs, phases: Sequence[LoadPhase], spec: VolumeSpec, cred
 
 
 def five_minute_sums(phases: Sequence[LoadPhase], window_s: int = _WINDOW_S) -> list[tuple[int, int]]:
-    """I/Os of every five minutes of the study's clock, as (start in seconds, I/Os); idle ones too."""
+    """I/Os in each five minutes of the study's clock, as (start in seconds, I/Os); including idle ones."""
     end_s = max(phase.start_s + len(phase.seconds) for phase in phases)
     sums = [0] * (end_s // window_s + 1)
     for phase in phases:
@@ -76,13 +76,13 @@ def five_minute_sums(phases: Sequence[LoadPhase], window_s: int = _WINDOW_S) -> 
 
 
 def _whole_sums(sums: Sequence[tuple[int, int]], phase: LoadPhase, window_s: int) -> list[int]:
-    """Those that lie within a phase."""
+    """Sums of windows completely inside a phase."""
     end_s = phase.start_s + len(phase.seconds)
     return [count for start, count in sums if phase.start_s <= start and start + window_s <= end_s + 1]
 
 
 def _queues(inputs: Inputs, spec: VolumeSpec, credit: Limit) -> list[tuple[int, float, float, float]]:
-    """Await of the spent volume by queue: in flight; ms of ours, of Little's law, of the article's guess."""
+    """Await of the exhausted volume by queue: in flight; ms: ours, Little's law, the article's estimate."""
     job = inputs.plan.baseline[-1]
     guess_s = inputs.study.settings["guess_s"]
     rows = []
@@ -90,7 +90,7 @@ def _queues(inputs: Inputs, spec: VolumeSpec, credit: Limit) -> list[tuple[int, 
         alone = job.model_copy(
             update={"iodepth": queue, "runtime": _QUEUE_RUN_S, "rest": 0.0, "name": f"queue-{queue}"}
         )
-        ours = simulated(replace(spec, credits=0.0), alone, compiled=None)  # few I/Os: no compiling
+        ours = simulated(replace(spec, credits=0.0), alone, compiled=None)  # few I/Os: no need to compile
         rows.append((queue, ours.latency_s / ours.ios * 1e3, queue / credit.rate * 1e3, guess_s * 1e3))
     return rows
 
@@ -129,7 +129,7 @@ def _remarks(
     worst = max(abs(ours_ms / little_ms - 1) for _, ours_ms, little_ms, _ in queues[1:])
     rest_s = next(job.rest for job in inputs.plan.baseline if job.name == "again")
     saved = rest_s * credit.rate
-    # They are spent at what the burst takes beyond what comes in meanwhile.
+    # Credits are spent at the burst rate minus the rate at which they are earned.
     arithmetic_s = saved / (next(x.rate for x in model_for(inputs.plan.arm[0]).limits) - credit.rate)
     ours_s = lengths["again"] * inputs.runner.scale
     return (
@@ -161,7 +161,7 @@ def _second_plots(phases: Sequence[LoadPhase]) -> tuple[Plot, Plot]:
 
 
 def _thinned(phase: LoadPhase, *, by_io: bool) -> list[tuple[float, float]]:
-    """Await in ms at every n-th second, or the queue's length: latencies of a second added up."""
+    """Await in ms of every n-th second, or the queue's length (a second's latencies added up)."""
     step = -(-len(phase.seconds) // _POINTS) or 1
     points = []
     for begin in range(0, len(phase.seconds), step):

@@ -1,7 +1,7 @@
-"""A study's jobs on emulated devices: sessions as ``esrally-ebs run`` makes them, read from their folders.
+"""Runs a study's jobs on emulated devices: as sessions of ``esrally-ebs run``, read from their folders.
 
-What would take hours is cut: jobs to ``CUT_S`` on files of ``CUT_BYTES``, from empty buckets so that what was
-saved up does not count for more than in the whole job; a burst to a hundredth of its credits and rests.
+Long jobs are shortened: to ``CUT_S`` on files of ``CUT_BYTES``, from empty buckets, so that saved tokens
+count for no more than in the whole job; a burst to a hundredth of its credits and rests.
 """
 
 import threading
@@ -24,9 +24,9 @@ from esrally_ebs.volumes.emulated.control import change
 
 CUT_S = 20.0
 CUT_BYTES = GIB
-_TIMED_FILE = 128 * MIB  # of a job that goes round it until its time is up: laid out in a second
-BURST_SCALE = 100  # a burst's credits and rests are divided by it
-_BURST_MORE_S = 10.0  # beyond its scaled time, so that the baseline after a burst can be seen
+_TIMED_FILE = 128 * MIB  # for jobs that repeat their file until time is up: laid out in a second
+BURST_SCALE = 100  # divides a burst's credits and rests
+_BURST_MORE_S = 10.0  # beyond its scaled time, to show the baseline after a burst
 _BURST_FILE = 16 * MIB  # laying it out costs 64 credits
 _DISKSTATS = Path("/proc/diskstats")
 _DISK_EVERY_S = 0.25
@@ -43,7 +43,7 @@ class DeviceRunner:
     virtual: bool = field(default=False, init=False)
     scale: int = field(default=BURST_SCALE, init=False)
     sessions: list[str] = field(default_factory=list, init=False)
-    cut: str = field(default="", init=False)  # what was shortened
+    cut: str = field(default="", init=False)  # description of what was shortened
 
     @property
     def how(self) -> str:
@@ -52,7 +52,7 @@ class DeviceRunner:
         return f"measured with fio on emulated devices, {runs} of a job (session {sessions}){self.cut}"
 
     def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
-        """See Runner; the coin of a mix is fio's own here."""
+        """See Runner; fio itself draws a mix's directions here."""
         del reads
         short, drained = _cut(plan)
         if drained:
@@ -61,7 +61,8 @@ class DeviceRunner:
 
         def prepare(arm: Arm, job: BaselineJob) -> None:
             if job.name in drained and arm.volume.control is not None:
-                # nothing else uses the arm's instance now, and in the whole job its second counts for nothing
+                # the arm's instance is otherwise idle, and in the whole job a second of its tokens would be
+                # negligible
                 change(arm.volume.control, drain=True, drain_instance=True)
 
         runs: list[Run] = []
@@ -72,7 +73,7 @@ class DeviceRunner:
         return runs
 
     def phases(self, plan: Plan) -> list[LoadPhase]:
-        """See Runner; nothing is prewarmed, as no block of an emulated device is slower than another."""
+        """See Runner; nothing is prewarmed, as blocks of emulated devices are all equally fast."""
         self.cut = f"; credits, rests and seconds are {BURST_SCALE} times fewer, and scaled back"
         jobs = [job for job in plan.baseline if job.name != PREWARM]
         rests = {job.name: job.rest / BURST_SCALE for job in jobs}
@@ -95,7 +96,7 @@ class DeviceRunner:
 
 
 class DiskWatch:
-    """The first arm's device in ``/proc/diskstats``, four times a second."""
+    """Samples the first arm's device in ``/proc/diskstats`` four times a second."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, DiskCounters]] = []
@@ -119,7 +120,7 @@ class DiskWatch:
             self._samples.append((time.time(), counters))
 
     def phase(self, event: Event, start_s: int) -> LoadPhase:
-        """A job's seconds: counters at whole seconds after its begin, drawn straight between samples."""
+        """A job's seconds: counters at whole seconds after its begin, interpolated between samples."""
         began_at, ended_at = event.fields["began_at"], event.at_s
         marks = [self._at(began_at + i) for i in range(int(ended_at - began_at) + 1)]
         seconds = [
@@ -128,7 +129,7 @@ class DiskWatch:
         return LoadPhase(name=event.fields["job"], start_s=start_s, seconds=seconds)
 
     def _at(self, moment: float) -> tuple[float, float]:
-        """I/Os done and seconds that they took, all added up."""
+        """I/Os done and their total seconds, at this time."""
         later = next((i for i, (at, _) in enumerate(self._samples) if at >= moment), len(self._samples) - 1)
         (t0, a), (t1, b) = self._samples[max(0, later - 1)], self._samples[later]
         share = min(1.0, max(0.0, (moment - t0) / (t1 - t0))) if t1 > t0 else 0.0
@@ -138,13 +139,13 @@ class DiskWatch:
 
 
 def _cut(plan: Plan) -> tuple[Plan, frozenset[str]]:
-    """The plan with its long jobs shortened, and the names of those."""
+    """The plan with long jobs shortened, and the names of these."""
     drained = frozenset(job.name for job in plan.baseline if _is_long(job))
     return plan.model_copy(update={"baseline": tuple(map(_shortened, plan.baseline))}), drained
 
 
 def _shortened(job: BaselineJob) -> BaselineJob:
-    if _is_long(job) and job.runtime is None:  # round and round a smaller file
+    if _is_long(job) and job.runtime is None:  # repeats a smaller file
         return job.model_copy(update={"size": CUT_BYTES, "runtime": CUT_S})
     if job.runtime is None:
         return job
@@ -161,7 +162,7 @@ def _burst_job(job: BaselineJob) -> BaselineJob:
 
 
 def _recorded(folder: Path, plan: Plan) -> Iterator[Run]:
-    """The runs of a session, from fio's own output and what was recorded of the limits."""
+    """Runs of a session, from fio's output and the recorded waits for limits."""
     waits = {
         (event.arm, event.fields["job"]): event.fields["waited_s"]
         for event in load_session(folder).events

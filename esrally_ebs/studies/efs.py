@@ -1,4 +1,4 @@
-"""efs-2022: Bursting against Elastic throughput through one client, what is metered, and the bill."""
+"""efs-2022: Bursting and Elastic throughput through one client, what is metered, and the bill."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,9 +44,9 @@ def run(inputs: Inputs) -> Parts:
 
 
 def _permitted(inputs: Inputs, specs: Mapping[str, VolumeSpec], figures: _Figures) -> None:
-    """PermittedThroughput, as CloudWatch has it: what may be metered; Elastic shows its write rate."""
+    """CloudWatch's PermittedThroughput: what may be metered; for Elastic, its write rate."""
     standard = inputs.study.settings["ia"]["standard_bytes"]
-    with_ia = replace(specs["bursting"], size_bytes=standard)  # what lies in IA does not count
+    with_ia = replace(specs["bursting"], size_bytes=standard)  # data in IA do not count
     figures["bursting", "", "permitted"] = _limit(specs["bursting"], "throughput").rate
     figures["bursting", "", "permitted_mb"] = _limit(with_ia, "throughput").rate
     figures["elastic", "", "permitted_gib"] = _limit(specs["elastic"], "throughput").rate
@@ -57,7 +57,7 @@ def _limit(spec: VolumeSpec, name: str) -> Limit:
 
 
 def _metered(specs: Mapping[str, VolumeSpec], runs: list[Run]) -> Table:
-    """What was moved against what EFS meters of it, which for Bursting is what its credits pay."""
+    """Bytes moved and bytes metered by EFS; Bursting pays for the latter by credits."""
     rows: list[list[Value]] = []
     for (arm, job), group in grouped(runs).items():
         run = group[0]
@@ -86,12 +86,12 @@ def _weight(spec: VolumeSpec, job: str) -> float:
 
 
 def _earned(spec: VolumeSpec) -> float:
-    """Bytes of credit a second."""
+    """Credits (bytes) earned per second."""
     return next((limit.rate for limit in model_for(spec).limits if limit.of_credits), 0.0)
 
 
 def _bill(inputs: Inputs, elastic: VolumeSpec) -> Table:
-    """What Elastic charges for what the article moved; Bursting and Provisioned charge nothing for it."""
+    """What Elastic charges for the article's I/O; Bursting and Provisioned charge nothing for it."""
     moved = inputs.study.settings["moved_bytes"]
     usage = Usage(stored_bytes=0, read_bytes=moved, written_bytes=moved)
     rows: list[list[Value]] = []

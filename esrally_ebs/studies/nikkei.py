@@ -57,12 +57,12 @@ def _require_raced(session: Session) -> None:
 
 
 def crossover(gp2: VolumeSpec, gp3: VolumeSpec) -> int:
-    """The smallest size in GiB at which gp2's baseline is not below gp3's."""
+    """Smallest size in GiB at which gp2's baseline reaches gp3's."""
     return 1 + bisect_left(range(1, 16_384), _baseline(gp3, 1000), key=lambda size: _baseline(gp2, size))
 
 
 def _baseline(spec: VolumeSpec, size_gib: int) -> float:
-    bought = spec.type == "gp3"  # the smallest volumes cannot have 3,000 IOPS bought, but have them included
+    bought = spec.type == "gp3"  # the smallest volumes cannot buy 3,000 IOPS, but have them included
     changed = replace(spec, size_bytes=size_gib * GIB, iops=None if bought else spec.iops)
     iops, _ = cost.sustained(changed)
     return iops or 0.0
@@ -78,7 +78,7 @@ def _baselines(gp2: VolumeSpec, gp3: VolumeSpec) -> Plot:
 
 
 def _bills(inputs: Inputs, specs: Mapping[str, VolumeSpec]) -> Table:
-    """What the arms cost, by the list of the article's time and by the newest."""
+    """The arms' prices, by the article's and the newest price list."""
     region = inputs.study.settings["region"]
     rows: list[list[Value]] = []
     for on in (inputs.study.settings["prices_on"], None):
@@ -101,7 +101,7 @@ def _bills(inputs: Inputs, specs: Mapping[str, VolumeSpec]) -> Table:
 
 
 def rally_table(published: Sequence[tuple[str, float, float]], session: Session | None) -> Table:
-    """The article's medians in ms, and those of a recorded session when there is one."""
+    """The article's medians in ms, and a recorded session's if there is one."""
     arms = [] if session is None else session.arm_names
     medians = {} if session is None else {(s.task, s.arm): s.p50_s * 1e3 for s in summarize(session.samples)}
     rows: list[list[Value]] = []

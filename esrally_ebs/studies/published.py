@@ -1,7 +1,7 @@
-"""Published figures, and ours beside them: the JSON beside a study's plan in, a Study and its report out.
+"""Published figures beside ours: from the JSON beside a study's plan to a Study and its report.
 
-Figures are kept as printed. Where the article printed a wrong unit the data name the unit that was meant, so
-that both the printed and the corrected figure can be shown.
+Figures are kept as printed. If the article printed a wrong unit, the data also have the intended one, so that
+both the printed and the corrected figure can be shown.
 """
 
 import json
@@ -30,9 +30,7 @@ from esrally_ebs.store import Session
 from esrally_ebs.store.encoding import dump
 from esrally_ebs.studies.runs import Runner
 
-UNITS: Mapping[
-    str, float
-] = {  # to base units: seconds, bytes, operations, all per second where they are rates
+UNITS: Mapping[str, float] = {  # to base units: seconds, bytes, operations; rates per second
     "": 1.0,
     "IOPS": 1.0,
     "I/Os": 1.0,
@@ -46,7 +44,7 @@ UNITS: Mapping[
     "MiB/s": 1024.0**2,
     "GiB/s": 1024.0**3,
     "Mbit/s": 1e6 / 8,
-    "KiB/s / 1000": 1024e3,  # the article of 2021 prints fio's KiB/s so, and calls them MB/s
+    "KiB/s / 1000": 1024e3,  # the article of 2021 prints fio's KiB/s like this, as MB/s
     "GB": 1e9,
     "GiB": 1024.0**3,
     "USD": 1.0,
@@ -60,13 +58,13 @@ class FigureKind:
     key: str
     title: str
     unit: str  # as printed
-    meant: str  # what the unit should have been; the same where the article is right
+    meant: str  # intended unit; the same if the article is right
     tolerance: float  # relative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One figure as printed: a number, or a range from ``low`` to ``high``."""
+    """One printed figure: a number, or a range from ``low`` to ``high``."""
 
     arm: str
     job: str
@@ -74,20 +72,20 @@ class Published:
     low: float
     high: float
     about: bool = False  # the article says "about", or it was read off a graph
-    given: bool = False  # taken into the model or the load: shown, but no test of either
+    given: bool = False  # an input of the model or load: shown, but not a test
     outside: str = ""  # why the model does not cover it
-    correction: str = ""  # what is wrong with the article here
-    corrected: float | None = None  # in the printed unit, where more than the unit is wrong
+    correction: str = ""  # the article's mistake here
+    corrected: float | None = None  # in the printed unit, if more than the unit is wrong
 
     @property
     def factor(self) -> float:
-        """From the figure as printed to base units, as it was meant."""
+        """Factor from the printed figure, in the intended unit, to base units."""
         return UNITS[self.kind.meant]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What an article published of the jobs of a plan."""
+    """An article's published results for a plan's jobs."""
 
     name: str
     title: str
@@ -98,17 +96,17 @@ class Study:
     not_covered: tuple[str, ...]
     knife_edges: Mapping[str, str] = field(
         default_factory=dict
-    )  # "arm job" or "arm job kind": why it may be off
-    settings: Mapping[str, Any] = field(default_factory=dict)  # what only this study needs
+    )  # "arm job" or "arm job kind": why it may differ
+    settings: Mapping[str, Any] = field(default_factory=dict)  # specific to this study
 
     def corrected(self) -> tuple[str, ...]:
-        """Everything that the article got wrong, each with what is right."""
+        """All mistakes of the article, with what is right."""
         of_figures = [figure.correction for figure in self.figures if figure.correction]
         return tuple(dict.fromkeys([*self.corrections, *of_figures]))
 
 
 def parse_study(text: str, source: str) -> Study:
-    """The data of a study from JSON; FormatError, naming ``source``, when they are not whole."""
+    """Parse a study's data from JSON. Raises FormatError, naming ``source``, if they are incomplete."""
     try:
         data = json.loads(text)
         kinds = {key: _kind(key, entry) for key, entry in data["kinds"].items()}
@@ -133,7 +131,7 @@ def _kind(key: str, entry: Mapping[str, Any]) -> FigureKind:
     unit = entry.get("unit", "")
     meant = entry.get("meant", unit)
     for name in (unit, meant):
-        if name not in UNITS:  # now, not when the figure is shown
+        if name not in UNITS:  # checked now, not when the figure is shown
             raise KeyError(f"unit {name}")
     return FigureKind(key=key, title=entry["title"], unit=unit, meant=meant, tolerance=entry["tolerance"])
 
@@ -157,28 +155,28 @@ def _figures(groups: Sequence[Mapping[str, Any]], kinds: Mapping[str, FigureKind
             )
 
 
-Observed = Mapping[tuple[str, str, str], float]  # by arm, job and kind of figure; base units
+Observed = Mapping[tuple[str, str, str], float]  # by arm, job and kind of figure, in base units
 
 
 def relative_error(ours: float, low: float, high: float) -> float:
-    """0 within a range, else against its nearer end; infinite against 0."""
+    """0 within a range, else relative to its nearer end; infinite relative to 0."""
     nearest = min(max(ours, low), high)
     return ours / nearest - 1 if nearest else math.inf
 
 
 class Status(StrEnum):
-    """What a comparison of one figure came to."""
+    """Result of comparing one figure."""
 
     OK = "ok"
     MISS = "MISS"
-    OUTSIDE = "not covered"  # by the model, for the reason given
-    GIVEN = "given"  # the figure went into the model or the load
+    OUTSIDE = "not covered"  # by the model, with a reason
+    GIVEN = "given"  # the figure is an input of the model or the load
     MISSING = "not measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One published figure and ours. ``low`` to ``high`` and ``ours`` are in the printed unit."""
+    """One published figure and ours; ``low``, ``high`` and ``ours`` are in the printed unit."""
 
     published: Published
     low: float  # corrected
@@ -187,7 +185,7 @@ class Figure:
 
     @property
     def error(self) -> float | None:
-        """Ours against the corrected figure, relative; 0 within a range, else against its nearer end."""
+        """Our relative error against the corrected figure; 0 within a range, else from its nearer end."""
         return None if self.ours is None else relative_error(self.ours, self.low, self.high)
 
     @property
@@ -202,18 +200,18 @@ class Figure:
 
     @property
     def is_corrected(self) -> bool:
-        """Whether the article printed something else than it should have."""
+        """Whether the article printed something wrong."""
         return not math.isclose(self.low, self.published.low, rel_tol=1e-9)
 
 
 def compare(study: Study, observed: Observed) -> tuple[Figure, ...]:
-    """Every published figure beside ours, in the study's order."""
+    """All published figures with ours, in the study's order."""
     return tuple(_figure(published, observed) for published in study.figures)
 
 
 def _figure(published: Published, observed: Observed) -> Figure:
     kind = published.kind
-    # What was printed as 137.98 MB/s and meant as 137.98 thousand KiB/s is 141.29 MB/s.
+    # 137.98 printed as MB/s but meant as thousand KiB/s is 141.29 MB/s.
     scale = published.factor / UNITS[kind.unit]
     low, high = published.low * scale, published.high * scale
     if published.corrected is not None:
@@ -225,7 +223,7 @@ def _figure(published: Published, observed: Observed) -> Figure:
 
 
 def summary(study: Study, figures: Sequence[Figure]) -> list[str]:
-    """How many figures are within tolerance, and for each that is not the reason, as far as it is known."""
+    """Number of figures within tolerance, and for all others the reason, if known."""
     counted = [figure for figure in figures if figure.status in (Status.OK, Status.MISS)]
     missed = [figure for figure in counted if figure.status is Status.MISS]
     lines = [f"{len(counted) - len(missed)} of {len(counted)} published figures are within tolerance."]
@@ -236,7 +234,7 @@ def summary(study: Study, figures: Sequence[Figure]) -> list[str]:
 
 
 def _by_reason(heading: str, figures: Sequence[tuple[Figure, str]]) -> list[str]:
-    """A line for each reason, with the figures that it is about."""
+    """A line for each reason, with its figures."""
     named: dict[str, list[str]] = {}
     for figure, reason in figures:
         named.setdefault(reason, []).append(f"{name_of(figure)} {_error(figure)}".rstrip())
@@ -244,7 +242,7 @@ def _by_reason(heading: str, figures: Sequence[tuple[Figure, str]]) -> list[str]
 
 
 def name_of(figure: Figure) -> str:
-    """Arm, job and kind of a figure in words."""
+    """A figure's arm, job and kind in words."""
     published = figure.published
     return " ".join(filter(None, (published.arm, published.job, published.kind.title)))
 
@@ -269,10 +267,10 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Figures of our own, and what only this study shows."""
+    """Our own figures, and everything specific to this study."""
 
     observed: Observed
-    conclusion: str = ""  # in one sentence, from our own figures
+    conclusion: str = ""  # one sentence, from our own figures
     tables: Sequence[Table] = ()
     plots: Sequence[Plot] = ()
     remarks: Sequence[str] = field(default_factory=tuple)
@@ -281,13 +279,13 @@ class Parts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     study: Study
-    how: str  # in one line: how ours came about, and on what
+    how: str  # one line: how our figures were made, and on what
     figures: Sequence[Figure]
     parts: Parts
 
 
 def report_of(result: Result) -> Report:
-    """The study as a report: how many figures hold, each beside ours, and what only this study shows."""
+    """The study as a report: how many figures hold, each beside ours, and its specific tables."""
     study, parts = result.study, result.parts
     counts, *lines = summary(study, result.figures)
     misses = [line for line in lines if line.startswith("Outside")]
@@ -305,7 +303,7 @@ def report_of(result: Result) -> Report:
 
 
 def _figure_table(result: Result, uncovered: list[str]) -> Table:
-    """Every published figure beside ours, then what must be known of them; no column without a value."""
+    """All published figures with ours, then notes on them; without empty columns."""
     study = result.study
     rows = [_figure_row(figure) for figure in result.figures]
     used = [place for place in range(len(_TITLES)) if any(row[place] for row in rows)]
@@ -358,7 +356,7 @@ def _errors(result: Result) -> tuple[Forest, ...]:
 
 
 def _json(result: Result) -> str:
-    """For programs: everything, numbers as numbers."""
+    """Everything, for programs."""
     study, parts = result.study, result.parts
     document = {
         "study": study.name,
@@ -398,7 +396,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _csv(result: Result) -> str:
-    """For a spreadsheet: the figures alone, a row each."""
+    """Only the figures, a row each, for spreadsheets."""
     records = [_record(figure) for figure in result.figures]
     names = ("study", *(records[0] if records else ()))
     return csv_text([names, *((result.study.name, *record.values()) for record in records)])

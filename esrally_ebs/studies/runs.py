@@ -1,4 +1,4 @@
-"""A study's jobs run in virtual time (on devices: ``devices``), and the figures of its runs."""
+"""Runs a study's jobs in virtual time (on devices: ``devices``), and derives figures from the runs."""
 
 import json
 import statistics
@@ -12,12 +12,12 @@ from esrally_ebs.report.model import Curve, Plot, curve_through
 from esrally_ebs.volumes.fio import FioDirection, parse_fio
 from esrally_ebs.volumes.virtual import SimulatedInstance, SimulatedVolume
 
-# Percentiles of the thousand I/Os of a small job scatter by some per cent, so it is run more often.
+# Percentiles of a small job's thousand I/Os vary by some per cent, so it is repeated more often.
 _SMALL_IOS = 200_000
 PREWARM = "prewarm"
-_FASTER = 1.2  # than the baseline: a second with some of the burst in it
-_RUNS = 3  # of a job that runs for a time, or moves much
-_LEAST_RUNS = 5  # of a small one
+_FASTER = 1.2  # relative to the baseline: a second that includes some of the burst
+_RUNS = 3  # of a job with a runtime, or with many I/Os
+_LEAST_RUNS = 5  # of a small job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,8 @@ class Run:
     job: str
     block_bytes: int
     directions: tuple[FioDirection, ...]
-    waited_s: Mapping[str, float]  # by limit: seconds that I/Os waited because of it, all I/Os added up
-    per_second: Sequence[tuple[int, float]] = ()  # I/Os done in each second, and their latencies added up
+    waited_s: Mapping[str, float]  # by limit: seconds that I/Os waited for it, added up over all I/Os
+    per_second: Sequence[tuple[int, float]] = ()  # per second: I/Os done, and their latencies added up
 
     @property
     def ios(self) -> int:
@@ -35,32 +35,32 @@ class Run:
 
     @property
     def latency_s(self) -> float:
-        """The latencies of all I/Os added up."""
+        """Latencies of all I/Os, added up."""
         return sum(direction.ios * direction.mean_s for direction in self.directions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPhase:
-    """Some time under load, second by second."""
+    """A period under load, second by second."""
 
     name: str
     start_s: int  # on the study's clock
-    seconds: Sequence[tuple[int, float]]  # I/Os done in each second, and their latencies added up
+    seconds: Sequence[tuple[int, float]]  # per second: I/Os done, and their latencies added up
 
     def burst_s(self, baseline: float) -> float:
-        """For how long it was faster than the baseline: I/Os beyond it by those of a middling fast second."""
+        """Seconds above the baseline: I/Os in excess of it, divided by those of a median fast second."""
         fast = [done for done, _ in self.seconds if done > _FASTER * baseline]
         if not fast:
             return 0.0
         return sum(done - baseline for done in fast) / (statistics.median(fast) - baseline)
 
     def part(self, begin_s: int, end_s: int) -> "LoadPhase":
-        """Some of its seconds."""
+        """A part of its seconds."""
         return replace(self, start_s=self.start_s + begin_s, seconds=self.seconds[begin_s:end_s])
 
     @property
     def iops(self) -> float:
-        """I/Os in a middling second."""
+        """I/Os in a median second."""
         return float(statistics.median(done for done, _ in self.seconds))
 
     @property
@@ -72,23 +72,23 @@ class LoadPhase:
 
 class Runner(Protocol):
     virtual: bool
-    scale: int  # a phase's credits and seconds are this many times fewer than the plan's
+    scale: int  # divides the plan's credits and seconds in phases
 
     @property
     def how(self) -> str:
-        """What the figures are, in one line for people."""
+        """How the figures were made, in one line for people."""
 
     def phases(self, plan: Plan) -> list[LoadPhase]:
-        """The plan's jobs on its first arm one after another, with their rests, watched by the second."""
+        """The plan's jobs on its first arm one after another, with their rests, observed every second."""
 
     def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
-        """Every job of the plan on every arm; ``reads`` by job: how many of its I/Os are reads, a count, or
-        a share below 1.
+        """Every job of the plan on every arm. ``reads``, by job: number of its I/Os that are reads, or a
+        share below 1.
         """
 
 
 class VirtualRunner:
-    """Virtual time: every job on a volume of its own, with full buckets."""
+    """Virtual time: every job on its own volume, with full buckets."""
 
     virtual = True
     scale = 1
@@ -112,7 +112,7 @@ class VirtualRunner:
         ]
 
     def phases(self, plan: Plan) -> list[LoadPhase]:
-        """See Runner; a job called prewarm finds blocks that were never written before."""
+        """See Runner; a job called prewarm gets blocks that were never written."""
         volume = SimulatedVolume(plan.arm[0])
         phases = []
         for job in plan.baseline:
@@ -128,7 +128,7 @@ class VirtualRunner:
         small = job.runtime is None and ios < _SMALL_IOS
         runs = max(_LEAST_RUNS, -(-_SMALL_IOS // ios)) if small else _RUNS
         if job.runtime is None and job.bs * ios > 1 << 36:
-            runs = 1  # nothing is left to chance in 64 GiB
+            runs = 1  # with 64 GiB, chance is negligible
         self._counts.append(runs)
         for number in range(1, 1 + runs):
             yield simulated(spec, job, number=number, reads=reads)
@@ -143,7 +143,7 @@ def simulated(
     instance: SimulatedInstance | None = None,
     compiled: bool | None = True,
 ) -> Run:
-    """One job in virtual time on a volume of its own."""
+    """One job in virtual time on its own volume."""
     volume = SimulatedVolume(spec, seed=number, instance=instance)
     return simulated_on(volume, job, reads=reads, compiled=compiled)
 
@@ -157,15 +157,15 @@ def simulated_on(
     untouched: bool = False,
     compiled: bool | None = True,
 ) -> Run:
-    """One job in virtual time on a volume that goes on from where it is; ``seconds`` of it are also counted
-    one by one. Compiled whatever its size, as all runs of a study share the seconds of compiling.
+    """One job in virtual time on a volume in its current state; ``seconds`` of it are also counted singly.
+    Always compiled, as all runs of a study share the time of compiling.
     """
     text = volume.run(job, reads=_count(job, reads), compiled=compiled, seconds=seconds, untouched=untouched)
     return run_of(text, volume.spec.name, job)
 
 
 def run_of(text: str, arm: str, job: BaselineJob, waited_s: Mapping[str, float] | None = None) -> Run:
-    """A run from what fio wrote, or would have written; waits that are not in there from ``waited_s``."""
+    """A run from fio's real or simulated output; waits that it lacks are in ``waited_s``."""
     document: Mapping[str, Any] = json.loads(text[text.index("{") :])
     counted = document.get("per_second", {"ios": (), "latency_s": ()})
     return Run(
@@ -186,7 +186,7 @@ def _count(job: BaselineJob, reads: float | None) -> int | None:
 
 
 def _unstriped(waited_s: Mapping[str, float]) -> dict[str, float]:
-    """The limits of striped volumes as one."""
+    """Waits for the limits of striped volumes, added up by limit."""
     together: dict[str, float] = {}
     for name, seconds in waited_s.items():
         together[of_any(name)] = together.get(of_any(name), 0.0) + seconds
@@ -201,7 +201,7 @@ _OF_DIRECTION: Mapping[str, Callable[[FioDirection], float]] = {
 
 
 def grouped(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
-    """The runs of each arm and job, in order of appearance."""
+    """Runs by arm and job, in order of appearance."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.arm, run.job), []).append(run)
@@ -209,7 +209,7 @@ def grouped(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
 
 
 def observed(runs: Iterable[Run]) -> dict[tuple[str, str, str], float]:
-    """By arm, job and kind: IOPS and throughput of both directions together, await, and each direction's."""
+    """By arm, job and kind: IOPS, throughput and await over both directions, and of each direction."""
     figures: dict[tuple[str, str, str], float] = {}
     for (arm, job), group in grouped(runs).items():
         figures[arm, job, "iops"] = statistics.median(iops_of(run) for run in group)
@@ -227,7 +227,7 @@ def marks(
     figures: Mapping[tuple[str, str, str], float],
     unit: float,
 ) -> Curve:
-    """A mark for each figure that exists, at its key's place; ``unit`` is in base units."""
+    """A mark for each existing figure at its key's place; ``unit`` is in base units."""
     points = ((float(place), figures[key] / unit) for place, key in enumerate(keys) if key in figures)
     return curve_through(name, points, "marks")
 
@@ -235,7 +235,7 @@ def marks(
 def plot_of_jobs(
     plan: Plan, figures: Mapping[tuple[str, str, str], float], figure: str, title: str, up: str, unit: float
 ) -> Plot:
-    """A figure of each of the plan's jobs, as a curve of marks for each arm."""
+    """One figure for all of the plan's jobs, as a curve of marks per arm."""
     jobs = [job.name for job in plan.baseline]
     curves = tuple(
         marks(arm.name, [(arm.name, job, figure) for job in jobs], figures, unit) for arm in plan.arm
@@ -244,12 +244,12 @@ def plot_of_jobs(
 
 
 def iops_of(run: Run) -> float:
-    """Reads and writes together."""
+    """IOPS, reads and writes together."""
     return sum(direction.iops for direction in run.directions)
 
 
 def bandwidth_of(run: Run) -> float:
-    """Bytes a second, reads and writes together."""
+    """Bytes per second, reads and writes together."""
     return sum(direction.bandwidth_bytes_per_s for direction in run.directions)
 
 

@@ -1,4 +1,4 @@
-"""striping-2015: one, two and three volumes striped against a single large one, and the instance's disk."""
+"""striping-2015: one, two and three striped volumes against one large volume, and the instance's disk."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ def run(inputs: Inputs) -> Parts:
 
 
 def _against(inputs: Inputs, figures: _Figures, jobs: list[str]) -> list[tuple[str, str, float, float]]:
-    """Whether striped volumes are as fast as one of their size: arms, job, the article's ratio, ours."""
+    """Comparison of striped volumes with one of their size: arms, job, the article's ratio, ours."""
     rows = []
     for striped, single in inputs.study.settings["compared"]:
         for job in jobs:

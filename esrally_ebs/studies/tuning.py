@@ -1,5 +1,5 @@
-"""tuning-2023: for every run of gp3 the limit that held it back, from the limits' own waiting times, and what
-to raise next.
+"""tuning-2023: for every run of gp3, the limit that held it back, from the limits' own waiting times, and
+what to raise next.
 """
 
 from collections import Counter
@@ -28,9 +28,9 @@ class Bottleneck:
     job: str
     iops: float
     bytes_per_s: float
-    limit: str  # of the volume or its instance, or QUEUE
-    share: float  # of all latency that was spent waiting because of it
-    next_limit: str  # the one that holds it back when this one is raised
+    limit: str  # name of a limit of the volume or its instance, or QUEUE
+    share: float  # of all latency, waiting for it
+    next_limit: str  # the one that applies if this one is raised
     next_bytes_per_s: float | None
 
 
@@ -65,9 +65,9 @@ def _conclusion(bottlenecks: Sequence[Bottleneck]) -> str:
 def bottleneck_of(
     run: Run, job: BaselineJob, model: Model, more: Mapping[str, float] | None = None
 ) -> Bottleneck:
-    """The limit that most of the waiting was due to; the queue, when there was hardly any waiting.
+    """The limit with most of the waiting; the queue, if there was hardly any.
 
-    ``more`` are limits in bytes a second that are not the volume's or its instance's.
+    ``more``: limits in bytes per second beyond those of the volume and its instance.
     """
     waits = {name: seconds / run.latency_s for name, seconds in run.waited_s.items() if seconds > 0}
     limit = max(waits, key=lambda name: waits[name], default=QUEUE)
@@ -90,11 +90,11 @@ def bottleneck_of(
 def ceilings(
     run: Run, job: BaselineJob, model: Model, more: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """Bytes a second that this load would get from each limit alone, and from the queue that it keeps."""
+    """Bytes per second for this load under each limit alone, and under its own queue depth."""
     per_operation = min(job.bs, model.accounting.max_io_bytes) / (1 - _merged(job, model))
     ceiling_of = dict(more or {})
     for limit in (*model.limits, *model.instance_limits):
-        if not limit.of_credits:  # how long a burst lasts is another question
+        if not limit.of_credits:  # how long a burst lasts is a separate question
             ceiling_of[limit.name] = limit.rate * (per_operation if limit.counts == "operations" else 1.0)
     services = {"read": model.read, "write": model.write}
     served_s = sum(x.ios * services[x.op].median_s(job.bs) for x in run.directions) / run.ios
@@ -104,14 +104,14 @@ def ceilings(
 
 
 def _merged(job: BaselineJob, model: Model) -> float:
-    """The part of a sequential job's I/Os that is not counted, being merged with the one before."""
+    """Share of a sequential job's I/Os that are not counted, as they are merged with the one before."""
     if job.rw.startswith("rand"):
         return 0.0
     return saved_of(job.bs, model.accounting.max_io_bytes, model.accounting.merges_over)
 
 
 def _copy(inputs: Inputs, specs: Mapping[str, VolumeSpec]) -> tuple[Run, Bottleneck]:
-    """The copy over a VPN: the network as one more limit before the volume."""
+    """The copy over a VPN, with the network as a further limit before the volume."""
     settings = inputs.study.settings["network"]
     spec = specs[settings["like"]]
     model = model_for(spec)
@@ -162,7 +162,7 @@ def _table(bottlenecks: Sequence[Bottleneck]) -> Table:
 
 
 def _agreement(inputs: Inputs, bottlenecks: Sequence[Bottleneck]) -> Table:
-    """The article's reading of each run beside ours."""
+    """The article's explanation of each run, and ours."""
     ours = {(bottleneck.arm, bottleneck.job): bottleneck.limit for bottleneck in bottlenecks}
     rows: list[list[Value]] = []
     for arm, job, theirs in inputs.study.settings["verdicts"]:
