@@ -1,8 +1,7 @@
-"""Looks at real mounts before a session: what volumes they are, and what the guards say of them.
+"""Looks at real mounts before a session: what volumes they are, and what the guards find.
 
-Takes the attached arms and returns them with their real type, limits and id, the checks, and a record for
-``session.json``. Emulated arms and plain directories are returned as they are. The check of the processors
-is made for every session.
+Returns the attached arms with their real type, limits and id, the checks, and a record for ``session.json``.
+Emulated arms and plain directories are returned unchanged. The check of processors is made for every session.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,14 +28,14 @@ _WATCH_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """What was found out before a session."""
+    """Everything found out before a session."""
 
     arms: tuple[Arm, ...]
     checks: tuple[Check, ...] = ()
-    record: Mapping[str, Any] | None = None  # for the session's environment; no account, no credentials
+    record: Mapping[str, Any] | None = None  # for the session's environment; without account and credentials
 
     def require(self) -> None:
-        """Raise MeasurementError, naming the first check that forbids the session and how to accept it."""
+        """Raise MeasurementError for the first check that forbids the session, and say how to accept it."""
         for check in self.checks:
             if check.forbids:
                 name = check.name
@@ -56,7 +55,7 @@ def look_at(
     clock: Clock = SYSTEM_CLOCK,
     processors: Callable[[], Check] = check_processors,
 ) -> Guarded:
-    """Survey the arms on real mounts and check them; meanwhile, check the processors."""
+    """Survey and check the arms on real mounts; meanwhile, check the processors."""
     with ThreadPoolExecutor(1) as pool:
         free = pool.submit(processors)
         guarded = _look_at_arms(plan, arms, roots, make_api, clock)
@@ -95,7 +94,7 @@ def _with(arm: Arm, actual: Mapping[str, Volume]) -> Arm:
 
 
 def _as_it_is(volume: Volume, surveyed: Survey) -> Volume:
-    """The volume with the type, limits and id that it really has."""
+    """The volume with its real type, limits and id."""
     name = volume.spec.name
     identity, members = surveyed.identities[name], surveyed.volumes_of(name)
     volume = replace(
@@ -115,7 +114,7 @@ def _as_it_is(volume: Volume, surveyed: Survey) -> Volume:
 
 
 def _of_efs(planned: VolumeSpec, system: FileSystem) -> VolumeSpec:
-    """A file system as it is billed, but for its size: what it is to hold is the plan's to say."""
+    """A file system as billed, except its size: how much it will hold is the plan's to say."""
     return replace(
         planned,
         mode="bursting" if system.throughput_mode == "bursting" else None,  # else by what is bought
@@ -126,7 +125,7 @@ def _of_efs(planned: VolumeSpec, system: FileSystem) -> VolumeSpec:
 
 
 def _spec(planned: VolumeSpec, members: Sequence[EbsVolume]) -> VolumeSpec:
-    """What the volumes of an arm are: so many of one kind, or the sum of several, which nobody sells."""
+    """An arm's volumes as one spec: equal ones as stripes, others added up, though nobody sells the sum."""
     kinds = {
         replace(
             planned,
@@ -198,7 +197,7 @@ def _facts(
 
 
 def _initialised(volume: Volume, members: tuple[EbsVolume, ...]) -> tuple[EbsVolume, ...]:
-    """Volumes that were read through when they were attached just now; AWS says so minutes later."""
+    """Volumes, those read completely when attached just now marked so; AWS reports it only minutes later."""
     if volume.spec.aws is None or not volume.spec.aws.initialise:
         return members
     return tuple(replace(member, initialised=1.0) for member in members)
@@ -211,7 +210,7 @@ def _clock(api: Api | None) -> ClockFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Balances:
-    """What CloudWatch tells of burst credits, before anything is spent; empty where it does not."""
+    """CloudWatch's burst balances before anything is spent; empty if unknown."""
 
     volumes: Mapping[str, float] = field(default_factory=dict)  # fractions by id
     file_systems: Mapping[str, float] = field(default_factory=dict)  # bytes by id
@@ -219,7 +218,7 @@ class _Balances:
 
 
 def _balances(surveyed: Survey, api: Api | None, clock: Clock, unknown: list[str]) -> _Balances:
-    """Asks for those that have credits; what CloudWatch refuses is added to ``unknown``."""
+    """Balances of volumes with credits; refusals by CloudWatch are added to ``unknown``."""
     bursting = [name for name, each in surveyed.volumes.items() if each.type in ("gp2", "st1", "sc1")]
     systems = [name for name, each in surveyed.file_systems.items() if each.throughput_mode == "bursting"]
     if api is None or not (surveyed.volumes or systems):
@@ -238,7 +237,7 @@ def _balances(surveyed: Survey, api: Api | None, clock: Clock, unknown: list[str
 
 
 def _record(surveyed: Survey) -> dict[str, Any] | None:
-    """What goes into ``session.json`` of a session on AWS."""
+    """Record for ``session.json`` of a session on AWS."""
     if not surveyed.on_aws and not surveyed.unknown:
         return None
     return {

@@ -1,4 +1,4 @@
-"""What guards read and what they find: facts of arms, instance and machine before a session, and checks.
+"""Input and output of guards: facts about arms, instance and machine before a session, and checks.
 
 None or an empty tuple is "not known", never "no".
 """
@@ -15,7 +15,7 @@ from esrally_ebs.plan import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """Requests and bytes of some devices over some seconds."""
+    """Requests and bytes of some devices during some seconds."""
 
     seconds: float
     requests: int
@@ -25,14 +25,14 @@ class Activity:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmFacts:
     volume: Volume  # as attached: file system, mount options, readahead, scheduler
-    root: bool | None = False  # the system runs from one of its disks
+    root: bool | None = False  # whether the system runs from one of its disks
     volume_ids: tuple[str, ...] = ()  # the EBS volumes below it
-    members: tuple[EbsVolume, ...] = ()  # those that AWS told of
+    members: tuple[EbsVolume, ...] = ()  # those described by AWS
     file_system: FileSystem | None = None  # of EFS
     balances: Mapping[str, float] = field(default_factory=dict)  # volume id -> BurstBalance, a fraction
     credit_bytes: float | None = None  # BurstCreditBalance of EFS
-    activity: Activity | None = None  # on its devices while nothing of ours used them
-    caches: tuple[str, ...] = ()  # below its file system, where evicting the node's pages does not reach
+    activity: Activity | None = None  # on its devices before anything of ours used them
+    caches: tuple[str, ...] = ()  # below its file system, beyond the reach of evicting the node's pages
 
     @property
     def name(self) -> str:
@@ -40,18 +40,18 @@ class ArmFacts:
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """What each of its volumes can do; empty unless all of them are known and in the catalog."""
+        """Models of all its volumes; empty unless all are known and in the catalog."""
         if len(self.members) < len(self.volume_ids):
             return ()
-        # AWS may have raised limits since the catalog's date
+        # AWS may have raised limits since
         known = tuple(filter(None, (known_model(_spec(member)) for member in self.members)))
         return known if len(known) == len(self.members) else ()
 
     @property
     def bursting(self) -> Model | None:
-        """What its EFS file system can do if that lives on burst credits: None for any other arm.
+        """Model of its EFS file system if that lives on burst credits; None for any other arm.
 
-        All that it holds counts as if it earned; what was moved to a colder class does not.
+        Counts everything stored as earning credits, though data in a colder class do not.
         """
         system = self.file_system
         if system is None or system.throughput_mode != "bursting":
@@ -66,14 +66,14 @@ class ArmFacts:
         return known_model(spec)
 
     def rate(self, limit: str) -> float | None:
-        """``iops`` or ``throughput`` (bytes per second) of all its volumes together, bursts included."""
+        """``iops`` or ``throughput`` (bytes per second) of all its volumes together, including bursts."""
         rates = [each.rate for model in self.models for each in model.limits if each.name == limit]
         return sum(rates) if rates else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceFacts:
-    """The instance: what it lends all its volumes together."""
+    """The instance: limits and balances common to all its volumes."""
 
     limits: InstanceLimits
     io_balance: float | None = None  # EBSIOBalance%, EBSByteBalance% as fractions
@@ -82,23 +82,23 @@ class InstanceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockFacts:
-    synchronised: bool | None = None  # as the kernel says
-    off_s: float | None = None  # against AWS's own, which answers in whole seconds
+    synchronised: bool | None = None  # according to the kernel
+    off_s: float | None = None  # against AWS's clock, which gives whole seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Everything that guards look at."""
 
-    plan: Plan  # what is about to be done with the arms
+    plan: Plan  # what is to be done with the arms
     arms: tuple[ArmFacts, ...]
     instance: InstanceFacts | None = None
     clock: ClockFacts = ClockFacts()
-    unknown: tuple[str, ...] = ()  # what could not be found out, with the reason
+    unknown: tuple[str, ...] = ()  # facts that could not be found out, and why
 
 
 def is_real(volume: Volume) -> bool:
-    """Whether an arm is on a mount that somebody made: neither emulated nor a plain directory."""
+    """Whether an arm is on a real mount: neither emulated nor a plain directory."""
     return volume.spec.backend in (Backend.AWS, Backend.MOUNTED)
 
 
@@ -118,7 +118,7 @@ def good(name: str, value: str, text: str) -> Check:
 
 
 def bad(name: str, text: str, mend: str, *, value: str = "", severity: Severity = Severity.STOP) -> Check:
-    """Something is: ``text`` is the evidence, ``mend`` the next step."""
+    """A failed check: ``text`` is the evidence, ``mend`` the next step."""
     return Check(name=name, ok=False, value=value, text=f"{text}; {mend}", severity=severity, mend=mend)
 
 

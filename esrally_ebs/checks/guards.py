@@ -1,8 +1,8 @@
-"""Guards: is what is about to be measured what the user thinks it is? Facts in, named checks out.
+"""Guards check that the user measures what they think they measure: from facts to named checks.
 
-Pure: whoever reads machine and AWS hands in Facts. A check that is not ok stops the session when its severity
-is STOP, unless the user accepts it by its name, which is then on record. Those on the volumes themselves are
-in ``volume_state``; here are those on what differs between arms, and on what is around the volumes.
+Pure: callers read machine and AWS, and pass Facts. A failed check with severity STOP stops the session,
+unless the user accepts it by name, which is recorded. Guards on the volumes themselves are in
+``volume_state``; these are about differences between arms, and about the volumes' surroundings.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ from esrally_ebs.errors import PlanError, near
 from esrally_ebs.model import Check, Kind, Severity
 from esrally_ebs.units import KIB, MIB, format_bytes
 
-_EFS_READAHEAD_BYTES = 15_360 * KIB  # amazon-ec2-utils, udev rule 53: of every NFS mount
-_SIZES_ALIKE = 0.02  # file systems of one size differ by what they keep for themselves
-# Of one mount only: addresses, ports and what mkfs found of the device.
+_EFS_READAHEAD_BYTES = 15_360 * KIB  # amazon-ec2-utils, udev rule 53: for every NFS mount
+_SIZES_ALIKE = 0.02  # file systems of the same size reserve slightly different amounts
+# Options specific to one mount: addresses, ports and what mkfs found out about the device.
 _OWN_OPTIONS = (
     "addr=",
     "clientaddr=",
@@ -27,19 +27,19 @@ _OWN_OPTIONS = (
     "sunit=",
     "swidth=",
     "stripe=",
-    "logbsize=",  # XFS: of a stripe's chunk, up to 256 KiB
+    "logbsize=",  # XFS: depends on a stripe's chunk, up to 256 KiB
     "subvol",
     "fsid=",
 )
-_STOP_REQUESTS_PER_S, _STOP_BYTES_PER_S = 100, 10 * MIB  # of others: no figure would be the volume's own
+_STOP_REQUESTS_PER_S, _STOP_BYTES_PER_S = 100, 10 * MIB  # by others: no figure would be the volume's own
 _SOME_REQUESTS_PER_S, _SOME_BYTES_PER_S = 5, MIB
-_CLOCK_OFF_S = 2.0  # AWS tells whole seconds, and the answer took its time
+_CLOCK_OFF_S = 2.0  # AWS gives whole seconds, and the answer took some time
 _COMPARE = "compare the volumes' own settings with the instance's limits"
 _LARGER = "take a larger instance, or volumes with lower limits"
 
 
 def size(facts: Facts) -> Check | None:
-    """Arms of different sizes: gp2, st1 and sc1 are as fast as they are large."""
+    """Arms of different sizes: the speed of gp2, st1 and sc1 follows from the size."""
     sizes = {arm.name: _size(arm) for arm in _disks(facts)}
     if len(sizes) < 2:
         return None
@@ -58,12 +58,12 @@ def filesystem(facts: Facts) -> Check | None:
 
 
 def mount_options(facts: Facts) -> Check | None:
-    """Different mount options, but for those that are each mount's own."""
+    """Different mount options, except those specific to a mount."""
     return _same("mount-options", _disks(facts), _options, "remount with the same options")
 
 
 def readahead(facts: Facts) -> Check | None:
-    """Different readahead; EFS is expected to have what Amazon gives it, not what disks have."""
+    """Different readahead; EFS should have Amazon's value, not a disk's."""
     mend = "blockdev --setra gives disks the same one"
     of_disks = _same("readahead", _disks(facts), lambda arm: _kib(arm.volume.readahead_bytes), mend)
     if of_disks is not None and of_disks.forbids:
@@ -88,7 +88,7 @@ def encryption(facts: Facts) -> Check | None:
 
 
 def _same(name: str, arms: Sequence[ArmFacts], of: Callable[[ArmFacts], str], mend: str) -> Check | None:
-    """What all arms should share; an arm that does not tell is no reason not to compare the others."""
+    """A property that all arms should share; an arm whose value is unknown does not forbid a comparison."""
     values: Mapping[str, str] = {arm.name: value for arm in arms if (value := of(arm))}
     if len(values) < 2:
         return None
@@ -103,7 +103,7 @@ def _same(name: str, arms: Sequence[ArmFacts], of: Callable[[ArmFacts], str], me
 
 
 def _disks(facts: Facts) -> list[ArmFacts]:
-    """Arms with a device of their own: a file system over the network is another kind of thing altogether."""
+    """Arms with devices; network file systems have none."""
     return [arm for arm in facts.arms if arm.volume.kind is not Kind.EFS]
 
 
@@ -132,7 +132,7 @@ def _encrypted(arm: ArmFacts) -> str:
 
 
 def instance_limit(facts: Facts) -> Check | None:
-    """An instance that one arm alone could saturate, or all of them together, would be what is measured."""
+    """If the instance limits one arm, or all together, the instance would be measured."""
     if facts.instance is None:
         return None
     limits, single, together = facts.instance.limits, [], []
@@ -184,7 +184,7 @@ def instance_burst(facts: Facts) -> Check | None:
 
 
 def other_io(facts: Facts) -> Check | None:
-    """Somebody else's requests on an arm's devices."""
+    """Requests by others on an arm's devices."""
     watched = [(arm.name, arm.activity) for arm in facts.arms if arm.activity is not None]
     if not watched:
         return None
@@ -203,7 +203,7 @@ def other_io(facts: Facts) -> Check | None:
 
 
 def clock(facts: Facts) -> Check | None:
-    """A clock that is off puts CloudWatch's minutes beside the wrong requests."""
+    """With a wrong clock, CloudWatch's minutes would be matched with the wrong requests."""
     off, synchronised = facts.clock.off_s, facts.clock.synchronised
     mend = "synchronise it with chrony (169.254.169.123 on EC2)"
     if off is not None and abs(off) > _CLOCK_OFF_S:
@@ -220,7 +220,7 @@ def clock(facts: Facts) -> Check | None:
 
 
 def identity(facts: Facts) -> Check | None:
-    """What could not be found out about the arms."""
+    """Facts about the arms that could not be found out."""
     if facts.unknown:
         text = listed(facts.unknown)
         return unknown("identity", text, "guards that need it could not look; see docs/aws.md")
@@ -243,7 +243,7 @@ def _described(arm: ArmFacts) -> str:
 
 
 def _without_model(facts: Facts) -> str:
-    """The arms on EBS that are not known, or beyond the catalog."""
+    """Arms on EBS that are unknown, or beyond the catalog."""
     on_ebs = [arm for arm in facts.arms if arm.volume.kind is Kind.EBS or arm.volume_ids]
     return listed(arm.name for arm in on_ebs if not arm.models)
 
@@ -279,13 +279,13 @@ _GUARDS: Mapping[str, Callable[[Facts], Check | None]] = {
     "other-io": other_io,
     "clock": clock,
 }
-NAMES = (*_GUARDS, LATENESS, REACH)  # that a plan may accept
-# Compare arms, and know enough by their volumes alone.
+NAMES = (*_GUARDS, LATENESS, REACH)  # names that a plan may accept
+# Guards that compare arms, and need only facts about their volumes.
 BETWEEN_ARMS = ("size", "filesystem", "mount-options", "readahead", "scheduler")
 
 
 def guard(facts: Facts, names: Iterable[str] = _GUARDS) -> list[Check]:
-    """One check per guard that has something to look at, those that the plan accepts marked so."""
+    """A check for each guard that applies; those that the plan accepts are marked."""
     checks = (_GUARDS[name](facts) for name in names)
     return [
         replace(check, accepted=not check.ok and check.name in facts.plan.accept)
@@ -295,7 +295,7 @@ def guard(facts: Facts, names: Iterable[str] = _GUARDS) -> list[Check]:
 
 
 def check_names(accepted: Collection[str]) -> None:
-    """PlanError when one of the accepted names is no check's that may be accepted."""
+    """Raise PlanError if an accepted name belongs to no check that may be accepted."""
     for name in accepted:
         if name not in NAMES:
             raise PlanError(f"no check is named {name!r}; use one of {', '.join(NAMES)}{near(name, NAMES)}")

@@ -1,7 +1,7 @@
-"""Before a session: whether processors, devices and the clock are this machine's own, idle and right.
+"""Before a session: whether this machine's processors and devices are idle, and its clock is right.
 
-A machine that asks for nothing has nothing stolen from it, so for a second all processors are asked for, at
-the lowest priority: whatever else runs goes first, and is seen.
+Steal only shows on a machine that asks for processors. So all processors are kept busy for a second, at the
+lowest priority: everything else has precedence, and is noticed.
 """
 
 import ctypes
@@ -32,29 +32,29 @@ from esrally_ebs.model import STEAL_TO_WARN_OF, Check, Severity
 _UNSYNCHRONISED_US = 16_000_000  # the kernel's NTP_PHASE_LIMIT
 _NAME = "processors"
 _PART_S = 0.5
-_PARTS = 2  # what only starts up beside us is in one of them alone
-_OTHERS_TO_WARN_OF = 0.20  # of the machine
+_PARTS = 2  # processes that just start up are in only one of them
+_OTHERS_TO_WARN_OF = 0.20  # share of the machine
 _OWN_MACHINE = "measure on a machine whose processors are its own"
 _END_OTHERS = "end what uses them (top), or wait for it"
-_BLOCK = bytes(2**20)  # to hash: about a millisecond in which no other thread is kept waiting
+_BLOCK = bytes(2**20)  # to hash: takes about a millisecond, during which no other thread is blocked
 
 
 class _Timex(ctypes.Structure):
-    """``struct timex`` of adjtimex(2) as far as it is read; all zeros asks, and sets nothing."""
+    """``struct timex`` of adjtimex(2), as far as it is read; all zeros reads without setting anything."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
         ("offset", ctypes.c_long),
         ("freq", ctypes.c_long),
         ("maxerror", ctypes.c_long),  # microseconds
-        ("rest", ctypes.c_byte * 256),  # more than the kernel writes
+        ("rest", ctypes.c_byte * 256),  # at least as long as what the kernel writes
     )
 
 
 def watch(
     groups: Mapping[str, Iterable[str]], roots: Roots, *, seconds: float = 1.0, clock: Clock = SYSTEM_CLOCK
 ) -> dict[str, Activity]:
-    """Requests and bytes of each group of disks (kernel names) during ``seconds``; none for unknown disks."""
+    """Requests and bytes of each group of disks (kernel names) during ``seconds``; 0 for unknown disks."""
     before, start = _disk_counters(roots), clock.monotonic()
     clock.sleep(seconds)
     now, took = _disk_counters(roots), clock.monotonic() - start
@@ -71,11 +71,11 @@ def watch(
 
 
 def clock_is_synchronised(libc: Any = None) -> bool | None:  # noqa: ANN401 - C has no types
-    """Whether the kernel's clock is kept to a reference; None where the kernel does not say.
+    """Whether the kernel's clock is synchronised; None if the kernel does not say.
 
-    Whoever keeps it sets its greatest error, which grows by 0.5 ms a second to 16 s, the value of a clock
-    that nobody keeps. The flag STA_UNSYNC says less: chrony sets it, too, unless it has ``rtcsync``,
-    to keep the kernel from the hardware's clock (systemd's timedated passes over it for that reason).
+    Synchronising sets the clock's maximum error; without it, the error grows by 0.5 ms per second to 16 s,
+    the value of an unsynchronised clock. The flag STA_UNSYNC says less: chrony without ``rtcsync`` sets it,
+    too, to keep the kernel from writing the hardware clock (systemd's timedated ignores it for that reason).
     """
     timex = _Timex()
     try:
@@ -96,16 +96,16 @@ def _bytes(counters: DiskCounters) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """What the processors did for a while."""
+    """Processor time during some interval."""
 
-    asked_s: float  # by whomever
+    asked_s: float  # by all processes
     stolen_s: float
-    others_s: float  # what others than this process got
-    total_s: float  # of all processors
+    others_s: float  # used by processes other than this one
+    total_s: float  # over all processors
 
 
 def _own_s() -> float:
-    """What this process and the children that it has waited for used so far."""
+    """Processor time of this process and of children that it has waited for."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
 
@@ -116,9 +116,9 @@ def check_processors(
     watch: Callable[[float], None] | None = None,
     own_s: Callable[[], float] = _own_s,
 ) -> Check:
-    """Ask for all processors and see who else does. Takes a second; never forbids anything.
+    """Keep all processors busy, and see who else uses them. Takes a second; never forbids anything.
 
-    ``watch`` spends the seconds that it is given; ``own_s`` says what this process used so far.
+    ``watch`` spends the seconds that it is given; ``own_s`` returns this process's processor time so far.
     """
     ask = watch or _ask_for_all
     try:
@@ -128,7 +128,7 @@ def check_processors(
 
 
 def judge(parts: Sequence[Stretch]) -> Check:
-    """What the host kept in all, and what others took in each part."""
+    """Steal over all parts, and the least of others' use in a part."""
     asked_s = sum(part.asked_s for part in parts)
     stolen = sum(part.stolen_s for part in parts) / asked_s if asked_s else 0.0
     others = min(part.others_s / part.total_s if part.total_s else 0.0 for part in parts)
@@ -170,7 +170,7 @@ def _ask_for_all(seconds: float) -> None:
 
 
 def _ask_for_one(until_s: float) -> None:
-    # Of this thread alone, which ends with its pool: no right is needed to go back up.
+    # Only this thread's, which ends with its pool: no right is needed to raise it again.
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
     while time.monotonic() < until_s:
         hashlib.sha256(_BLOCK)

@@ -1,4 +1,4 @@
-"""What a plan needs of this machine, checked before anything is started."""
+"""A plan's requirements on this machine, checked before anything is started."""
 
 import os
 
@@ -20,10 +20,10 @@ from esrally_ebs.volumes.backends import check_mounts
 
 
 def check_plan(plan: Plan) -> None:
-    """Look at all of a plan that its file alone does not say: names of checks, files, mounts, jobs.
+    """Check everything in a plan that depends on more than its file: names of checks, files, mounts, jobs.
 
-    Nothing is begun yet, and no session is kept of what is refused here. Raises PlanError that names file and
-    key; SetupError for a mount that is read-only or full.
+    Nothing has begun yet, and refused plans leave no session. Raises PlanError with file and key; SetupError
+    for a mount that is read-only or full.
     """
     with plan.naming("accept"):
         check_names(plan.accept)
@@ -41,7 +41,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def _check_change(wanted: ModifyPlan, arm: VolumeSpec) -> None:
-    """Raise PlanError for an arm that is not changed in place, or not to this; of a mount AWS tells later."""
+    """Raise PlanError for an arm that cannot be changed in place, or not to this; AWS checks mounts later."""
     if arm.backend is Backend.MOUNTED:
         return
     if arm.backend is not Backend.AWS or sort_of(arm) != "ebs" or arm.stripes > 1:
@@ -61,7 +61,7 @@ def _check_change(wanted: ModifyPlan, arm: VolumeSpec) -> None:
 
 
 def change_of(wanted: ModifyPlan) -> VolumeChange:
-    """What ``[modify]`` asks of AWS."""
+    """The change that ``[modify]`` requests from AWS."""
     return VolumeChange(
         type=wanted.type,
         size_gib=None if wanted.size is None else wanted.size // GIB,
@@ -71,14 +71,14 @@ def change_of(wanted: ModifyPlan) -> VolumeChange:
 
 
 def require_rounds(plan: Plan, searches: int) -> None:
-    """Raise PlanError when the plan's rounds can tell no difference between its arms, with the number needed.
+    """Raise PlanError, with the needed number, if the rounds are too few to show any difference between arms.
 
     Fewer rounds than any verdict needs are a rehearsal, which the report says.
     """
     design = plan.design
     if len(plan.arm) < 2 or not searches or design.knee is not None or design.most_rounds < MIN_ROUNDS:
         return
-    if design.starts > 1 or design.volumes > 1:  # means of them have no least p
+    if design.starts > 1 or design.volumes > 1:  # means over these have no least p value
         return
     needed = needed_rounds(len(plan.arm), searches, confidence_of(design))
     if design.most_rounds < needed:
@@ -90,7 +90,7 @@ def require_rounds(plan: Plan, searches: int) -> None:
 
 
 def require(plan: Plan, *, with_nodes: bool) -> None:
-    """Raise SetupError that names the first thing missing and how to get it."""
+    """Raise SetupError for the first missing requirement, with how to get it."""
     named_in_text("ESRALLY_EBS_HOME", home())
     emulated = [arm.name for arm in plan.arm if arm.backend is Backend.EMULATED]
     has_root = is_root() or KEEPER in os.environ

@@ -1,7 +1,7 @@
-"""What this machine lacks for a session: ``look`` finds facts, ``checks_of`` judges them, without I/O.
+"""What this machine lacks for a session: ``look`` gathers facts, ``checks_of`` judges them without I/O.
 
-The text of a check that failed is the next step; that of a good one says what it is good for. Java is not
-looked for: nodes bring theirs.
+A failed check's text is the next step; a good one's says what the requirement is for. Java is not checked:
+nodes bring theirs.
 """
 
 import errno
@@ -29,48 +29,48 @@ from esrally_ebs.units import GIB, format_bytes
 
 OFFICIAL_IMAGE = "docker.elastic.co/elasticsearch/elasticsearch"
 _COMPOSE_MINIMUM = (2, 0)
-_FIO_MINIMUM = (3, 0)  # completion latency in nanoseconds, which the parser expects
-_MAPS_MINIMUM = 262_144  # Elasticsearch's own bootstrap check
-_FILES_MINIMUM = 4_096  # Rally's actors, its clients and the telemetry hold a few hundred
+_FIO_MINIMUM = (3, 0)  # completion latency in nanoseconds, as the parser expects
+_MAPS_MINIMUM = 262_144  # Elasticsearch's bootstrap check
+_FILES_MINIMUM = 4_096  # Rally's actors and clients and the telemetry use some hundreds
 
 _VERSION = "8.8.2"
-_STORE = Path("/dev/shm")  # tmpfs: an emulated volume must not wait for a disk of this machine
+_STORE = Path("/dev/shm")  # tmpfs: an emulated volume must not wait for this machine's disk
 _ANSWER_S = 10.0
 _ACTORS_PORT = 1900
-_HOOK = "esrally_ebs.pth"  # keeps Rally's actors from listening: see rally.local_actors
+_HOOK = "esrally_ebs.pth"  # restricts where Rally's actors listen: see rally.local_actors
 _PLACES = (sysconfig.get_path("purelib"), site.getusersitepackages())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What was seen; None means that it is not there or did not answer."""
+    """The machine's facts; None for what is missing or did not answer."""
 
     root: bool
     engine: str | None  # server version
-    engine_problem: str = ""  # last lines of the client when the engine did not answer
+    engine_problem: str = ""  # the client's last lines if the engine did not answer
     compose: str | None
-    image: str | None  # the first of the known images that the engine has
-    images: Sequence[str] = ()  # the images that were looked for, best first
+    image: str | None  # first of ``images`` that the engine has
+    images: Sequence[str] = ()  # images to look for, best first
     fio: str | None
     mkfs_xfs: str | None
     losetup: str | None
     fuse: bool
     loop_control: bool
-    filesystems: Sequence[str] = ()  # that the kernel can mount, loadable modules included
-    store_free_bytes: int  # where emulated volumes keep their blocks, and in memory at all
+    filesystems: Sequence[str] = ()  # supported by the kernel, including loadable modules
+    store_free_bytes: int  # for emulated volumes' data; and total memory
     home: Path
     home_free_bytes: int
     open_files: int  # hard limit
     memory_maps: int  # vm.max_map_count
     races: Sequence[int] = ()  # pids of other Rally processes
     hook: bool = True  # whether esrally_ebs.pth is where Python reads it
-    tracing_problem: str = ""  # why requests of disks cannot be traced, and what to do
-    listening: Sequence[str] = ()  # addresses beyond this machine at which Rally's actors do
+    tracing_problem: str = ""  # why disk requests cannot be traced, and what to do
+    listening: Sequence[str] = ()  # addresses, visible to other machines, where Rally's actors listen
     sockets_wanted: bool = False
 
 
 def checks_of(machine: Machine) -> list[Check]:
-    """One check per requirement, in the order in which they should be mended."""
+    """A check for each requirement, in the order to mend them."""
     return [
         _root(machine),
         _engine(machine),
@@ -92,23 +92,23 @@ def checks_of(machine: Machine) -> list[Check]:
     ]
 
 
-# Two arms, each with the index and fio's files: 16 jobs of 128 MiB are 2 GiB.
+# For two arms, each with the index and fio's files: 16 jobs of 128 MiB are 2 GiB.
 _STORE_ROOM = (
     6 * GIB,
     "else emulated volumes wait for the disk; mount -o remount,size=8G /dev/shm, or end what takes memory",
 )
-# The corpus, one built index and the sessions.
+# For the corpus, one built index and the sessions.
 _HOME_ROOM = (5 * GIB, "make room, or set ESRALLY_EBS_HOME to a larger disk")
 
 
 def version_of(text: str | None) -> tuple[int, ...]:
-    """The first dotted number in a version text, ``"fio-3.33"`` to (3, 33); empty when there is none."""
+    """The first dotted number in a text, ``"fio-3.33"`` as (3, 33); empty without one."""
     match = re.search(r"\d+(?:\.\d+)+", text or "")
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def _judged(name: str, ok: bool, value: str, use: str, mend: str) -> Check:
-    """A requirement: what it is good for where it is met, else the next step."""
+    """A requirement's check: its use if met, else the next step."""
     return Check(name=name, ok=ok, value=value, text=use if ok else mend)
 
 
@@ -124,7 +124,7 @@ def _engine(machine: Machine) -> Check:
 
 
 def _compose(machine: Machine) -> Check:
-    # A build of one's own calls itself "dev"; version 1 is another program and never answers here.
+    # Self-built ones report "dev"; version 1 is another program and never gets here.
     ok = machine.compose is not None and (version_of(machine.compose) or _COMPOSE_MINIMUM) >= _COMPOSE_MINIMUM
     mend = "make setup, or install docker-compose-plugin (version 2)"
     return _judged("docker compose", ok, machine.compose or "not found", "starts the nodes", mend)
@@ -162,7 +162,7 @@ def _open_files(machine: Machine) -> Check:
 
 def _memory_maps(machine: Machine) -> Check:
     enough = machine.memory_maps >= _MAPS_MINIMUM
-    # Started as a single node on one machine, the local image does not insist.
+    # The local image runs as a single node, so it does not insist.
     insists = machine.image is None or machine.image.startswith(OFFICIAL_IMAGE)
     mend = f"sysctl -w vm.max_map_count={_MAPS_MINIMUM}"
     use = f"needs {_MAPS_MINIMUM}" if enough else f"enough for the local image; the official one wants {mend}"
@@ -176,7 +176,7 @@ def _races(machine: Machine) -> Check:
 
 
 def _actors(machine: Machine) -> Check:
-    """Rally's actors run whatever is sent to them, and a race of ours is root's."""
+    """Rally's actors run whatever they are sent, and in our races they are root."""
     name = "rally's actors"
     if machine.listening:
         mend = "end that Rally or esrallyd, or see ESRALLY_EBS_ACTORS in docs/reference.md"
@@ -189,7 +189,7 @@ def _actors(machine: Machine) -> Check:
 
 
 def _tracing(machine: Machine) -> Check:
-    """Needed by ``esrally-ebs trace`` alone."""
+    """Needed only by ``esrally-ebs trace``."""
     problem, use = machine.tracing_problem, "for esrally-ebs trace"
     value = "missing" if problem else "there"
     check = _judged("tracepoints", not problem, value, use, f"{problem} ({use})")
@@ -197,7 +197,7 @@ def _tracing(machine: Machine) -> Check:
 
 
 def is_race(command: str, argv: Sequence[str]) -> bool:
-    """Whether Rally would take this process for another race: its own rule (``esrally.utils.process``)."""
+    """Whether Rally would take this process for another race, by its own rule (``esrally.utils.process``)."""
     if command in {"esrally", "rally"}:
         return True
     words = any("esrally" in word for word in argv) and not any("esrallyd" in word for word in argv)
@@ -205,7 +205,7 @@ def is_race(command: str, argv: Sequence[str]) -> bool:
 
 
 def look() -> Machine:
-    """The facts of this machine, within a few seconds."""
+    """This machine's facts; takes a few seconds."""
     engine, problem = _ask("docker", "version", "--format", "{{.Server.Version}}")
     images = _images()
     return Machine(
@@ -235,7 +235,7 @@ def look() -> Machine:
 
 
 def _listening() -> tuple[str, ...]:
-    """Addresses that others reach where Rally's actors listen on their port and were not asked to."""
+    """Addresses visible to others where Rally's actors listen on their port against the user's wish."""
     wanted = resources.actors_address()
     if resources.sockets_wanted() and wanted is None:
         return ()
@@ -245,12 +245,12 @@ def _listening() -> tuple[str, ...]:
 
 
 def _is_of_this_version(hook: Path) -> bool:
-    """Whether it minds Rally's daemon, too: an older one is not renewed with the code that it imports."""
+    """Whether it covers Rally's daemon, too: updating the code does not renew an older file."""
     return hook.exists() and '"esrallyd"' in hook.read_text()
 
 
 def _ask(*argv: str) -> tuple[str | None, str]:
-    """What a tool says of itself, else None and why not in one line."""
+    """A tool's output; else None and the reason in one line."""
     try:
         return system.run(argv, timeout_s=_ANSWER_S).strip() or None, ""
     except EbsError as error:
@@ -258,11 +258,11 @@ def _ask(*argv: str) -> tuple[str | None, str]:
 
 
 def _opens(device: str) -> bool:
-    """Whether root can open it, which a container may forbid although the file is there."""
+    """Whether root can open it: a container may forbid that although the file exists."""
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
-        return error.errno == errno.EACCES and not system.is_root()  # its mode keeps other users out
+        return error.errno == errno.EACCES and not system.is_root()  # its mode excludes other users
     return True
 
 
@@ -283,13 +283,13 @@ def _filesystems() -> tuple[str, ...]:
 
 
 def _home() -> Path:
-    """Where sessions go: by sudo to the home of the user who called."""
+    """Where sessions are stored: by sudo, in the calling user's home."""
     user = caller()
     return resources.home() if user is None else resources.home(user.home)
 
 
 def _free(path: Path) -> int:
-    """Bytes free for this user where ``path`` is or would be; 0 when there is no such place."""
+    """Bytes free for this user where ``path`` is or would be; 0 if there is no such place."""
     there = next((parent for parent in (path, *path.parents) if parent.is_dir()), None)
     return shutil.disk_usage(there).free if there else 0
 
@@ -300,7 +300,7 @@ def _hard_limit(which: int) -> int:
 
 
 def running_races() -> tuple[int, ...]:
-    """Other races, as Rally sees them; ``make``, a shell or Rally itself that started this one is none."""
+    """Other races as Rally sees them, except processes that started this: ``make``, a shell, Rally itself."""
     this = psutil.Process()
     own = {this.pid, *(parent.pid for parent in this.parents())}
     return tuple(
@@ -313,8 +313,9 @@ def running_races() -> tuple[int, ...]:
 
 
 def check_machine(signatures: Callable[[], list[Check]] | None = None) -> list[Check]:
-    """All checks of this machine in the order in which they should be mended.
+    """All checks of this machine, in the order to mend them.
 
-    ``signatures`` gives the checks of the installed Rally: handed in, as only ``rally`` may import Rally.
+    ``signatures`` gives the checks of the installed Rally: a parameter, since only ``rally`` may import
+    Rally.
     """
     return [*checks_of(look()), check_processors(), *(signatures() if signatures else [])]

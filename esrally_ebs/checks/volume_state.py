@@ -11,7 +11,7 @@ from esrally_ebs.model import Check, Severity
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.units import GIB, KIB, MIB, format_bytes
 
-# 2,000,000 documents became 1,089,899,474 bytes, 300,000 became 163,909,003.
+# 2,000,000 documents took 1,089,899,474 bytes, 300,000 took 163,909,003.
 _INDEX_BYTES_PER_DOCUMENT = 546
 _OFFICIAL_DOCUMENTS = 33_659_481  # of Rally's noaa corpus
 # 139 device reads of 107 KiB per cold request at 1.02 GiB; 32 to 42 at 0.15 GiB.
@@ -29,7 +29,7 @@ _MEND_EFS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Credits in the bucket's own unit: operations (gp2) or bytes (st1, sc1, EFS)."""
+    """Credits needed, in the bucket's unit: operations (gp2) or bytes (st1, sc1, EFS)."""
 
     jobs: float
     copy: float
@@ -41,18 +41,18 @@ class Demand:
 
 
 def credit_limit(model: Model) -> Limit | None:
-    """The volume's own bucket of burst credits, if it has one."""
+    """The volume's own bucket of burst credits, if there is one."""
     return next((limit for limit in model.limits if limit.name == CREDITS), None)
 
 
 def demand(plan: Plan, model: Model, *, arm: str = "", share: float = 1.0) -> Demand | None:
-    """What the plan spends on a volume that gets ``share`` of the arm's I/O; None for one without credits.
+    """Credits that the plan spends on a volume with ``share`` of the arm's I/O; None if it has no credits.
 
-    Jobs are counted exactly, at the volume's burst rate. The index and what requests read of it are
-    estimates, from sessions of the track noaa-ebs; both are on the safe side for a volume whose bucket fills
-    meanwhile. Of another track, or of a user's own index, nothing is known before: only the jobs are counted
-    then. An EFS file system in bursting mode is a volume here: reads of it cost less than writes.
-    Of an arm that is modified in place it is what its passes before the change spend.
+    Jobs are counted exactly, at the volume's burst rate. The index and its requests' reads are estimates from
+    sessions of the track noaa-ebs, on the safe side for a bucket that refills meanwhile. For other tracks, or
+    a user's own index, nothing is known beforehand: then only jobs are counted. An EFS file system in
+    bursting mode counts as a volume; its reads cost less than writes. For an arm that is modified in place,
+    counts the passes before the change.
     """
     credits = credit_limit(model)
     if credits is None:
@@ -67,14 +67,14 @@ def demand(plan: Plan, model: Model, *, arm: str = "", share: float = 1.0) -> De
 
 
 class _Load:
-    """I/O on one volume, as its limits let it through."""
+    """I/O on one volume at the speed that its limits allow."""
 
     def __init__(self, model: Model, credits: Limit) -> None:
         self._model = model
         self._credits = credits
 
     def job(self, job: BaselineJob) -> float:
-        """What a job spends: laying its file out, and then its I/O."""
+        """Credits that a job spends: laying out its file, then its I/O."""
         layout = self.spent(job.size / MIB, MIB, continues=True, read=0.0)
         sequential, read = not job.rw.startswith("rand"), _read_part(job)
         count = job.numjobs * job.size / job.bs
@@ -84,9 +84,9 @@ class _Load:
         return layout + self.spent(count, job.bs, continues=sequential, read=read)
 
     def spent(self, count: float, size: int, *, continues: bool, read: float) -> float:
-        """Credits for ``count`` I/Os as fast as they go, less what is earned meanwhile.
+        """Credits for ``count`` I/Os at full speed, less those earned meanwhile.
 
-        ``read`` is the part of them that are reads.
+        ``read`` is the share of reads.
         """
         cost = self._cost(self._credits, size, continues, read)
         took_s = count / self._most_per_s(size, continues, read)
@@ -98,7 +98,7 @@ class _Load:
             for limit in self._model.limits
             if limit is not self._credits
         ]
-        return min(rate / cost for rate, cost in costs if cost)  # EFS has limits that reads do not count in
+        return min(rate / cost for rate, cost in costs if cost)  # some of EFS's limits do not count reads
 
     def _cost(self, limit: Limit, size: int, continues: bool, read: float) -> float:
         accounting = self._model.accounting
@@ -122,7 +122,7 @@ def _times(plan: Plan, job: BaselineJob, arm: str) -> int:
 
 
 def _index_bytes(plan: Plan) -> float:
-    """About; 0 where there is no index, or one that is not known."""
+    """Approximate bytes; 0 without an index, or for an unknown one."""
     if plan.race is None or plan.race.track != "noaa-ebs" or plan.dataset.is_own:
         return 0.0
     documents = plan.dataset.documents
@@ -141,7 +141,7 @@ def _reads(plan: Plan, index_bytes: float) -> float:
 def root_device(facts: Facts) -> Check | None:
     """An arm on the disk that the system, its swap and its logs use."""
     on_root = [f"{arm.name} ({arm.volume.device or arm.volume.filesystem})" for arm in facts.arms if arm.root]
-    if on_root:  # also of btrfs, which has no single device
+    if on_root:  # also for btrfs, which has no single device
         text = f"on the system's own disk: {listed(on_root)}"
         return bad("root-device", text, "give the arm a volume of its own")
     on_disks = [arm for arm in facts.arms if arm.volume.device or arm.volume.filesystem == "btrfs"]
@@ -155,7 +155,7 @@ def root_device(facts: Facts) -> Check | None:
 
 
 def caches_below(facts: Facts) -> Check | None:
-    """A cache below the file system answers a read although the node's own pages were evicted."""
+    """A cache below the file system answers reads although the node's pages were evicted."""
     if not facts.arms:
         return None
     caches = [f"{arm.name}: {cache}" for arm in facts.arms for cache in arm.caches]
@@ -169,7 +169,7 @@ def caches_below(facts: Facts) -> Check | None:
 
 
 def burst_balance(facts: Facts) -> Check | None:
-    """Fewer burst credits than the plan will spend: the volume would change its speed half-way."""
+    """Fewer burst credits than the plan will spend: the volume's speed would change half-way."""
     needs = list(_needs(facts))
     if not needs:
         return None
@@ -190,7 +190,7 @@ def burst_balance(facts: Facts) -> Check | None:
 
 
 def gp3_throughput(facts: Facts) -> Check | None:
-    """A gp3 left at its 125 MiB/s beside a gp2 that reaches 250: the comparison would show no more."""
+    """A gp3 with its included 125 MiB/s beside a gp2 that reaches 250: a comparison would show only that."""
     of_type = {wanted: [arm for arm in facts.arms if _type(arm) == wanted] for wanted in ("gp2", "gp3")}
     for gp3 in of_type["gp3"]:
         for gp2 in of_type["gp2"]:
@@ -210,7 +210,7 @@ def gp3_throughput(facts: Facts) -> Check | None:
 
 
 def initialised(facts: Facts) -> Check | None:
-    """A volume made from a snapshot fetches each block from S3 when it is first read."""
+    """A volume from a snapshot fetches each block from S3 when it is first read."""
     made = [(arm, each) for arm in facts.arms for each in arm.members if each.snapshot_id]
     slow = [(arm, each) for arm, each in made if not each.fast_restored and each.initialised != 1.0]
     mend = "read every block once: fio --name=init --rw=read --bs=1M --direct=1 --filename=<device>"
@@ -234,7 +234,7 @@ def initialised(facts: Facts) -> Check | None:
 
 
 def modification(facts: Facts) -> Check | None:
-    """A volume in change performs between what it was and what it will be."""
+    """A volume being modified performs between its old and new settings."""
     members = [(arm, each) for arm in facts.arms for each in arm.members]
     changing = [(arm, each) for arm, each in members if each.modification in _IN_CHANGE]
     if changing:
@@ -251,11 +251,11 @@ def modification(facts: Facts) -> Check | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Need:
-    """One volume or file system that lives on burst credits."""
+    """Balance and need of one volume or file system that lives on burst credits."""
 
     arm: str
     id: str
-    credits: float | None  # in the unit that ``counts`` says; None = not known
+    credits: float | None  # in the unit of ``counts``; None: unknown
     counts: str
     demand: Demand
     mend: str = "wait until it has filled, or shorten the plan"
@@ -302,7 +302,7 @@ def _type(arm: ArmFacts) -> str:
 
 
 def _throughput(arm: ArmFacts) -> float | None:
-    """What all its volumes can move; beyond the catalog, what AWS tells of each."""
+    """Throughput of all its volumes; for types beyond the catalog, from AWS's description."""
     rates = [member.throughput_bytes_per_s for member in arm.members]
     known = [rate for rate in rates if rate is not None]
     whole = len(known) == len(rates) >= len(arm.volume_ids)
