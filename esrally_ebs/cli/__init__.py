@@ -15,7 +15,7 @@ from esrally_ebs.cli.output import complain, put
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import be_called, close_to_others, end_as_by_interrupt
 
-# The words of each module, and their lines of the help, which so needs none of the modules.
+# Each module's words, and their lines of the help, which thus needs none of the modules.
 _COMMANDS = {
     "machine": {
         "doctor": "Check this machine and say how to fix what is missing; exit code 3 if anything is.",
@@ -54,14 +54,14 @@ _COMMANDS = {
     "corpus": {"corpus": "Documents of the noaa-ebs track."},
     "workload": {"workload": "Your own queries as a Rally track."},
 }
-_NAMED = ("volumes", "corpus", "workload")  # modules whose name is a word before their commands
-_COMPLETION = "_ESRALLY_EBS_COMPLETE"  # set by a shell that asks what may come next, options too
+_NAMED = ("volumes", "corpus", "workload")  # modules with a word before their commands
+_COMPLETION = "_ESRALLY_EBS_COMPLETE"  # set by a shell that asks for completions, including options
 
 
 def app_of(words: Sequence[str] | None = None) -> typer.Typer:
-    """The commands: all without ``words``, else of the first word's module, since to load all takes seconds.
+    """The app with all commands, or with those of the first word's module: loading all takes seconds.
 
-    Where the first word is no command, none can run: their names and lines are enough for help and errors.
+    If the first word is no command, none will run: names and help lines are enough for help and errors.
     """
     app = typer.Typer(
         no_args_is_help=True,
@@ -89,38 +89,38 @@ def _group(
         raise typer.Exit
 
 
-# What is raised for anything typed wrong: ClickException, which newer versions of typer keep to themselves.
+# The error for mistyped commands: ClickException, which newer versions of typer do not export.
 _MISUSE = typer.BadParameter.__mro__[2]
 
-# Under sudo: commands that stay root's, and those of which no step needs root; of all others some may.
+# Under sudo: commands that stay root's, and those that never need root; all others may need it.
 _AS_ROOT = {"volumes", "clean", "doctor", "trace"}
 _WITHOUT_ROOT = {
     *("simulate", "sessions", "report", "compare", "gate", "push", "dashboard", "usage", "cloudwatch"),
     *("corpus", "workload", ""),
 }
 
-TRACEBACK = "ESRALLY_EBS_TRACEBACK"  # when set, an error that nobody foresaw is printed with its traceback
-# Raised by what was read; any other unforeseen error is laid to the machine.
+TRACEBACK = "ESRALLY_EBS_TRACEBACK"  # if set, unforeseen errors are printed with their traceback
+# Caused by data that was read; any other unforeseen error counts as the machine's.
 _OF_DATA = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 _CANCELLED = 130
-_HUNG_UP = 141  # as a shell says of a process that ended because nobody reads its pipe any more
+_HUNG_UP = 141  # as in shells, for a process whose pipe nobody reads any more
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code and prints every EbsError as one line."""
+    """Run one command; returns its exit code. Prints every EbsError as one line."""
     _take_any_text()
     if argv is None:
         close_to_others()
         _be_who_called(sys.argv[1:])
         _end_in_order(sys.argv[1:])
-    # To Rally, a Python process with "esrally" in its command line is another Rally; it refuses to race then.
+    # Rally takes a Python process with "esrally" in its command line for another Rally, and refuses to race.
     be_called(" ".join(["ebs", *(sys.argv[1:] if argv is None else argv)[:2]]))
     try:
         code = _run(argv)
-        sys.stdout.flush()  # here, where a full disk or a closed pipe can still be told
+        sys.stdout.flush()  # here, where a full disk or a closed pipe can still be reported
     except BrokenPipeError:
         return _hang_up()
-    except SystemExit as end:  # how typer and rich answer a closed pipe; their 1 would be a failed gate
+    except SystemExit as end:  # typer's and rich's answer to a closed pipe; their 1 would be a failed gate
         if isinstance(end.__context__, BrokenPipeError):
             return _hang_up()
         raise
@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(f"esrally-ebs: {where}: {error.strerror or error}; {next_step}")
         try:
             sys.stdout.flush()
-        except OSError:  # that was it
+        except OSError:  # a closed pipe
             _hang_up()
         return SetupError.exit_code
     return code
@@ -148,11 +148,11 @@ def _command_of(words: Sequence[str]) -> str:
 
 
 def _be_who_called(words: Sequence[str]) -> None:
-    """Under sudo, go on as the calling user where root is needed for some steps only, or for nothing."""
+    """Under sudo, continue as the calling user if only some steps, or none, need root."""
     if not os.environ.get("SUDO_UID"):
         return
     try:
-        from esrally_ebs.session.keeper import go_on_as_caller  # its imports take most of a second
+        from esrally_ebs.session.keeper import go_on_as_caller  # imported here: it takes most of a second
     except KeyboardInterrupt:
         raise SystemExit(_cancelled()) from None
     command = _command_of(words)
@@ -162,23 +162,23 @@ def _be_who_called(words: Sequence[str]) -> None:
 
 
 def _end_in_order(words: Sequence[str]) -> None:
-    """Have a command without a reaper remove what it has not finished, whichever signal ends it."""
+    """Have a command without a reaper remove unfinished work, whichever signal ends it."""
     if _command_of(words) in _AS_ROOT | _WITHOUT_ROOT:
         end_as_by_interrupt()
 
 
 def _take_any_text() -> None:
-    """Let nothing that is printed fail: not for the terminal's encoding, not because nobody listens."""
+    """Prevent printing from failing, for the terminal's encoding or for want of a reader."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by who started us
+        if stream is None:  # closed by the parent
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - to the end of the process
         else:
             stream.reconfigure(errors="replace")
 
 
 def _hang_up() -> int:
-    """Send what is still to be printed nowhere, so that Python does not complain of it at its end."""
+    """Discard remaining output, so that Python does not complain at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -196,22 +196,22 @@ def _run(argv: Sequence[str] | None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _cancelled()
     except OSError:
-        raise  # main names the file
+        raise  # main reports the file
     except Exception as error:  # noqa: BLE001 - the last resort
         if not isinstance(error, _MISUSE):
             return _unforeseen(error)
         what = error.format_message().rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
         command = error.ctx.command_path if error.ctx else "esrally-ebs"  # type: ignore[attr-defined]
-        if what:  # a command without words says nothing, it has shown its help
+        if what:  # a command without words prints its help only
             complain(f"esrally-ebs: {what}; see '{command} --help'")
         return 2
-    if code == _CANCELLED:  # typer makes it of KeyboardInterrupt, and says nothing
+    if code == _CANCELLED:  # typer converts KeyboardInterrupt to this, without a message
         return _cancelled()
     return code if isinstance(code, int) else 0
 
 
 def _unforeseen(error: Exception) -> int:
-    """One line for an error that is no EbsError. Its exit code is never 1, which means that a gate failed."""
+    """One line for an unforeseen error. Its exit code is never 1, which means a failed gate."""
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     place = traceback.extract_tb(error.__traceback__)[-1]

@@ -45,7 +45,7 @@ _MAX_CHARACTERS = 2**30
 _LEAST_PER_S, _MOST_PER_S = 0.001, 10_000
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_ANY_SIZE = ("instance-store", "efs")  # of which AWS does not sell whole GiB
+_ANY_SIZE = ("instance-store", "efs")  # AWS sells these without whole GiB
 _ALL_TYPES = ",".join(TYPES)
 _OF_RACE = "A race: its volume is looked at from the first measured request to the last."
 Credits = Annotated[
@@ -150,14 +150,14 @@ def advise_command(
 
 
 def _only_bound(keep: list[str]) -> Bound:
-    """What must be kept. Raises PlanError for several bounds, and for what is none."""
+    """The bound to keep. Raises PlanError for several bounds, and for an invalid one."""
     if len(keep) > 1:
         raise PlanError(f"--keep: {' and '.join(keep)} are {len(keep)} bounds; ask for each by itself")
     return parse_bound(keep[0], "--keep")
 
 
 def _require_rate(rate: float | None, cores: int | None, *, races: bool) -> None:
-    """Raise PlanError for a rate that cannot be predicted, or for what makes no sense with it or without."""
+    """Raise PlanError for a rate that cannot be predicted, or for options that do not fit its presence."""
     if cores is not None and rate is None:
         raise PlanError("--cores: counts with --rate alone; give --rate, too, or leave it out")
     if rate is not None and races:
@@ -169,7 +169,7 @@ def _require_rate(rate: float | None, cores: int | None, *, races: bool) -> None
 
 
 def _require_raceable(recorded: Session, *, here: bool) -> None:
-    """Raise PlanError for what was not raced, and for a race ``here`` of a track that is none of ours."""
+    """Raise PlanError if the session was not raced, or for a race ``here`` of a track that is not ours."""
     if recorded.kind == tracing.KIND:
         raise PlanError(
             f"session {recorded.id}: its requests were logged, not raced; 'esrally-ebs workload import' makes"
@@ -184,7 +184,7 @@ def _require_raceable(recorded: Session, *, here: bool) -> None:
 
 
 def _cores(recorded: Session) -> int:
-    """The processors of the recorded node; PlanError when the session does not say."""
+    """Processors of the recorded node. Raises PlanError if the session does not say."""
     nodes = recorded.environment.get("nodes", {}).values()
     known = [int(node["processors"]) for node in nodes if node.get("processors")]
     if not known:
@@ -200,7 +200,7 @@ def _differs(advice: Advice) -> bool:
 
 
 def _race(text: str, accept: Collection[str]) -> tuple[Session | None, int]:
-    """The session of a plan's race, and its exit code; none when the race is refused or broken off."""
+    """Session and exit code of a plan's race; no session if the race is refused or broken off."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prove-advice.toml"
         path.write_text(text)
@@ -308,7 +308,7 @@ def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> V
 
 
 def _with_credits(spec: VolumeSpec, share: float | None) -> VolumeSpec:
-    """The volume with burst credits so full at first (None: as it is); PlanError for a type without any."""
+    """The volume with this initial share of burst credits (None: as it is). PlanError for a type without."""
     if share is None:
         return spec
     if not 0 <= share <= 1:
@@ -319,7 +319,7 @@ def _with_credits(spec: VolumeSpec, share: float | None) -> VolumeSpec:
 
 
 def _text(log: Path) -> str:
-    """Also of a file that gzip packed, or that PowerShell wrote."""
+    """A log's text, also if gzipped or written by PowerShell."""
     try:
         with log.open("rb") as raw:
             head = raw.peek(2)[:2]
@@ -376,13 +376,13 @@ def trace_command(
     _require_one_source(
         mount, source, {"--seconds": seconds, "--pid": pid}, {"--began": began, "--device": device}
     )
-    # by sudo what comes after it is the caller's
+    # by sudo everything after it is the caller's
     recorder = (
         tracing.MountRecorder(Path(mount), today, seconds=seconds, pid=pid) if mount and seconds else None
     )
     if absent := [path for path in log or [] if not path.is_file()]:
         raise PlanError(f"--log {absent[0]}: there is no such file; name the log that is written meanwhile")
-    # rather than after the minutes that are recorded
+    # before the minutes of recording, not after
     require_known_format(log or [])
     priced_settings(today, _listed(types), region, price_list())
     logs = partial(timed_requests, log) if log else None
@@ -391,7 +391,7 @@ def trace_command(
         ios = parse_trace(text, str(source), device, began_s=_seconds_of(began))
         if not ios.num_rows:
             raise PlanError(f"--from {source}: no trace of blkparse, perf script, biosnoop -Q or fio's iolog")
-        intervals_of(ios)  # what is too short, or too long, leaves no session
+        intervals_of(ios)  # too short or too long a trace must leave no session
         lost = lost_events(text)
         folder = tracing.record_trace(ios, source, today, lost=lost, logs=logs, output=output)
     elif recorder is not None:
@@ -414,10 +414,10 @@ def trace_command(
 def _require_one_source(
     mount: str | None, source: Path | None, of_mount: Mapping[str, object], of_trace: Mapping[str, object]
 ) -> None:
-    """Raise PlanError where there is none or two, or an option of the other one alone."""
+    """Raise PlanError without a source, with two, or with an option of the other one."""
     if (mount is None) == (source is None):
         raise PlanError("trace: name a --mount to record, or a trace of another tool with --from")
-    if mount == "":  # which would be the directory that this runs in
+    if mount == "":  # it would mean the current directory
         raise PlanError("--mount '': an empty path; is a variable of your shell not set?")
     if mount is not None and of_mount["--seconds"] is None:
         raise PlanError("trace: for how long? give --seconds, for example --seconds 300")
@@ -428,7 +428,7 @@ def _require_one_source(
 
 
 def _seconds_of(began: str | None) -> float:
-    """Seconds since the epoch of a time of day with its zone; 0 for none."""
+    """Epoch seconds from a time of day with its zone; 0 for none."""
     if began is None:
         return 0.0
     try:

@@ -27,7 +27,7 @@ def corpus_generate(
     """Make a synthetic NOAA corpus, the same bytes for the same seed."""
     columns = (TextColumn("documents"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
-    # gone when it is done: what follows, an error above all, stands alone
+    # disappears when done: later output, especially an error, stands alone
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("documents", total=documents)
         made = corpus.generate(

@@ -70,7 +70,7 @@ def _tell(text: str) -> None:
 
 
 def _say_removed(taken_down: Iterable[tuple[str, list[str]]]) -> list[str]:
-    """Say what was removed; what could not be."""
+    """Print what was removed; returns what could not be."""
     problems: list[str] = []
     for session, left in taken_down:
         problems += left
@@ -79,7 +79,7 @@ def _say_removed(taken_down: Iterable[tuple[str, list[str]]]) -> list[str]:
 
 
 def _sweep(*, dead_instances: bool) -> tuple[bool, list[str]]:
-    """Remove what AWS still has of ours; whether anything was said of it, and what could not be removed."""
+    """Remove our resources left on AWS; returns whether anything was printed, and what was not removed."""
     lines: list[str] = []
 
     def say(text: str) -> None:

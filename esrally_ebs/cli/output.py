@@ -1,4 +1,4 @@
-"""What every command prints with: a console that keeps rows whole in a pipe, tables that fold, files."""
+"""Printing for all commands: a console that keeps rows whole in a pipe, tables that fold, files."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,9})")  # of this proce
 
 
 def file_or_stdout(path: Path | None) -> Path | None:
-    """The file; None, which is stdout, for ``-``."""
+    """The file; None (stdout) for ``-``."""
     return None if path == Path("-") else path
 
 
@@ -45,7 +45,7 @@ SessionName = Annotated[
 
 
 def new_table(*titles: str) -> Table:
-    """A table whose ids and paths are folded rather than cut."""
+    """A table that folds ids and paths instead of cutting them."""
     table = Table()
     for title in titles:
         table.add_column(title, overflow="fold")
@@ -53,21 +53,21 @@ def new_table(*titles: str) -> Table:
 
 
 class _Printable(Console):
-    """A console to which text is text: what a recorded name holds for the terminal is shown, not obeyed."""
+    """A console that shows escapes in recorded names instead of obeying them."""
 
     def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - rich's
         return super().render_str(one_line(text), **how)
 
 
 def console() -> Console:
-    # Into a pipe every row stays on one line, so that grep and cut find ids and paths whole. Texts are shown
-    # as they are: "[[baseline]]" in the reason of a session is no markup, and ":key:" in a path no picture.
+    # In a pipe every row stays on one line, so that grep and cut find whole ids and paths. Texts are printed
+    # as they are: "[[baseline]]" in a session's reason is no markup, and ":key:" in a path no emoji.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     return _Printable(width=width, markup=False, emoji=False)
 
 
 def complain(text: str) -> None:
-    """Print an error, or how far a command has come: one line on stderr."""
+    """Print an error, or a command's progress: one line on stderr."""
     print(one_line(text), file=sys.stderr)
 
 
@@ -127,10 +127,10 @@ def _own_mode(path: Path) -> int | None:
 
 
 def _replaced_by(output: Path) -> Path | None:
-    """The file whose place is taken; None for a pipe, a device or a directory, which is opened as it is.
+    """The file to be replaced; None for a pipe, device or directory, which is opened as it is.
 
-    It is looked at once. A link or pipe that another user has put into a directory not that user's, as /tmp,
-    is no other file's name, nor is what comes there after the look.
+    Checked only once. A link or pipe that another user has put into somebody else's directory, such as /tmp,
+    is not followed, nor is anything that appears after the check.
     """
     try:
         status = output.lstat()
@@ -141,12 +141,12 @@ def _replaced_by(output: Path) -> Path | None:
     if stat.S_ISREG(status.st_mode) or ((is_link or stat.S_ISFIFO(status.st_mode)) and not is_trusted):
         return output
     if is_link and (output.is_file() or not output.exists()):
-        return Path(os.path.realpath(output))  # also of links in a circle
+        return Path(os.path.realpath(output))  # resolves links, even circular ones
     return None
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, Any]:
-    """The values of ``--set``: JSON where they are, else text. Raises PlanError for one without ``=``."""
+    """Values of ``--set``: JSON if valid, else text. Raises PlanError for one without ``=``."""
     return dict(_setting(text) for text in settings or ())
 
 
@@ -156,5 +156,5 @@ def _setting(text: str) -> tuple[str, Any]:
         raise PlanError(f"--set {text}: write KEY=VALUE, for example --set design.rounds=2")
     try:
         return key, json.loads(value)
-    except (ValueError, RecursionError):  # the latter of thousands of brackets
+    except (ValueError, RecursionError):  # RecursionError: thousands of brackets
         return key, value

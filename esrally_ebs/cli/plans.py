@@ -87,7 +87,7 @@ def race_command(
     """Race any Rally track on the arms of a plan; all other options are those of 'esrally race'."""
     if sockets_wanted():
         raise PlanError("race: works without esrallyd alone; unset ESRALLY_EBS_ACTORS")
-    with suppress(RuntimeError):  # there is no such user
+    with suppress(RuntimeError):  # no such user
         track_path = track_path.expanduser()
     file = track_path / "track.json" if track_path.is_dir() else track_path
     if not file.is_file() or file.suffix != ".json":

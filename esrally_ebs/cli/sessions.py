@@ -78,7 +78,7 @@ def report_command(
     recorded = _load(session)
     built = report.build(recorded, against=against)
     if output is None or output.parent.resolve() != recorded.path.resolve():
-        built = replace(built, raw=())  # a page elsewhere has none of the session's files beside it
+        built = replace(built, raw=())  # a page elsewhere has no files of the session beside it
     give(built, form, output)
 
 
@@ -153,14 +153,14 @@ def dashboard_command(output: Output = None) -> None:
 
 
 def _load(name: str) -> Session:
-    """A session by its name, with what reports look at."""
+    """A session by its name, with the columns that reports use."""
     return load_session(find_session(home(), name), sample_columns=list(report.SAMPLE_COLUMNS))
 
 
 def format_of(form: str | None, output: Path | None, known: Iterable[str] = report.RENDERERS) -> str:
-    """The format that was named, or the file is named for, or text.
+    """The format named, or implied by the file's name, or text.
 
-    PlanError for one that is not known, and for a file that cannot be written, before hours of measuring.
+    Raises PlanError for an unknown one and for a file that cannot be written, before hours of measuring.
     """
     if form is not None and form not in known:
         raise PlanError(f"--format {form}: choose one of {', '.join(known)}")
@@ -187,8 +187,8 @@ def give(built: report.Report, form: str, output: Path | None) -> None:
     if form == "text" and output is None and sys.stdout.isatty():
         screen = Console()
         width = min(screen.width, report.WIDTH)
-        colour = not screen.is_dumb_terminal  # such as an editor's
-        print(report.render_text(built, colour=colour, width=width), end="")  # escapes of its own
+        colour = not screen.is_dumb_terminal  # such as an editor's terminal
+        print(report.render_text(built, colour=colour, width=width), end="")  # has escapes of its own
     else:
         put(report.RENDERERS[form](built), output)
 

@@ -47,7 +47,7 @@ def volumes_list(as_json: Json = False) -> None:
     attached: list[Volume] = []
     try:
         attached = manual.attached()
-    except PermissionError as error:  # mounts may be looked at by everyone
+    except PermissionError as error:  # anybody may still look at mounts
         complain(f"{error.filename}: only its owner sees which arms are attached; run as root for those")
     free = manual.mounts(volume.mount for volume in attached)
     if as_json:
