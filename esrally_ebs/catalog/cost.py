@@ -1,7 +1,7 @@
-"""What a volume costs a month: a VolumeSpec and a region in, US dollars with date and source out.
+"""Monthly price of a volume: from a VolumeSpec and a region to US dollars with date and source.
 
-Pure but for ``price_list``, which reads a file. Prices are dated data in ``prices.json``, and a file of the
-user's own goes before them. What has no price there has none here: nothing is guessed.
+Pure except for ``price_list``, which reads a file. Prices are dated data in ``prices.json``; a file of the
+user's takes precedence. A missing price is reported as missing: nothing is guessed.
 """
 
 import json
@@ -20,23 +20,23 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB, MIB
 
 PRICES_VARIABLE = "ESRALLY_EBS_PRICES"
-HOURS_A_MONTH = 730  # as AWS counts
-MAX_USD = 1e9  # US dollars: more is a mistake, as are NaN and infinity
+HOURS_A_MONTH = 730  # AWS's convention
+MAX_USD = 1e9  # US dollars: more is a mistake, like NaN and infinity
 _DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z")
 _KEYS = ("units", "included", "sources", "unverified", "regions")
-_NAMES = (  # what is paid for
+_NAMES = (  # billed items
     *("gb", "iops", "iops_above_32000", "iops_above_64000", "mib_per_s"),
     *("one_zone_gb", "read_gb", "written_gb", "million_ios"),
 )
 _MAX_CHARACTERS = 2**26
 _EXAMPLE = '{"regions": {"eu-west-1": {"gp3": {"gb": [[0.088, "2026-11-21", "where it is from"]]}}}}'
 
-# EFS Provisioned: 1 MiB/s for every 20 GiB stored is in the price of storage. infracost, by the price list of
-# AWS, bills 88.5 of 100 MiB/s at 230 GiB.
+# EFS Provisioned: storage includes 1 MiB/s for every 20 GiB stored. infracost, by AWS's price list, bills
+# 88.5 of 100 MiB/s at 230 GiB.
 _EFS_INCLUDED_MIB_PER_GIB = 0.05
 _NOT_SOLD = ("directory", "mounted")
-_BY_USE = ("read_gb", "written_gb", "million_ios")  # paid once, over however many volumes it is spread
-_WITH_INSTANCE = "instance-store"  # AWS asks nothing for it beyond the instance
+_BY_USE = ("read_gb", "written_gb", "million_ios")  # billed once, for any number of volumes
+_WITH_INSTANCE = "instance-store"  # included in the instance's price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +44,10 @@ class Rate:
     usd: float  # per unit and month
     dated: str
     source: str
-    verified: bool  # False: remembered or assumed, no source found
+    verified: bool  # False: remembered or assumed, without a source
 
 
-_Rates = Mapping[tuple[str, str, str], tuple[Rate, ...]]  # by region, type, what is paid for; oldest first
+_Rates = Mapping[tuple[str, str, str], tuple[Rate, ...]]  # by region, type and billed item; oldest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class PriceList:
     _included: Mapping[str, Mapping[str, float]]
 
     def rate(self, region: str, type_: str, what: str, on: str | None = None) -> Rate:
-        """The newest rate up to the day ``on``, else the oldest; PlanError, saying how to give it."""
+        """The newest rate up to the day ``on``, else the oldest. Raises PlanError, saying how to give one."""
         rates = self.rates.get((region, type_, what))
         if not rates:
             known = ", ".join(self.regions(type_)) or "no region"
@@ -68,23 +68,23 @@ class PriceList:
         return until[-1] if until else rates[0]
 
     def regions(self, type_: str) -> tuple[str, ...]:
-        """Every region with a price of the type."""
+        """All regions with a price for the type."""
         return tuple(dict.fromkeys(region for region, of, _ in self.rates if of == type_))
 
     def included(self, type_: str) -> Mapping[str, float]:
-        """What is in the price of storage."""
+        """Amounts included in the price of storage."""
         return self._included[type_]
 
 
 def own_list() -> str | None:
-    """The user's price list, as ESRALLY_EBS_PRICES names it."""
+    """Path of the user's price list, from ESRALLY_EBS_PRICES."""
     return os.environ.get(PRICES_VARIABLE)
 
 
 def price_list(path: str | None = None) -> PriceList:
-    """Our prices under those of the user's file: ``path``, or what ESRALLY_EBS_PRICES names.
+    """Our prices, overridden by the user's file: ``path``, or ESRALLY_EBS_PRICES.
 
-    Raises PlanError, naming file and key, when the file cannot be read or is not a price list.
+    Raises PlanError, with file and key, if the file cannot be read or is no price list.
     """
     ours, path = _ours(), path or own_list()
     if not path:
@@ -93,10 +93,10 @@ def price_list(path: str | None = None) -> PriceList:
         file = Path(path).expanduser()
         if (
             file.exists() and not file.is_file()
-        ):  # a plan, or a session, of others may name a pipe or a terminal
+        ):  # somebody else's plan or session may name a pipe or a terminal
             raise ValueError("that is no file")
-        with file.open(encoding="utf-8-sig") as opened:  # editors on Windows begin with a mark
-            text = opened.read(_MAX_CHARACTERS)  # of more, what is cut off is no JSON
+        with file.open(encoding="utf-8-sig") as opened:  # editors on Windows begin with a mark ("-sig")
+            text = opened.read(_MAX_CHARACTERS)  # a longer file is cut, and thus no JSON
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise PlanError(
@@ -121,7 +121,7 @@ def _ours() -> PriceList:
 def _parse(data: Any, where: str) -> _Rates:  # noqa: ANN401 - whatever JSON held
     sources = _table(_table(data, where).get("sources", {}), f"{where}: sources")
     _check_known(data, _KEYS, where)
-    unverified = _table(data.get("unverified", {}), f"{where}: unverified")  # by source: why
+    unverified = _table(data.get("unverified", {}), f"{where}: unverified")  # reason by source
     rates: dict[tuple[str, str, str], tuple[Rate, ...]] = {}
     for region, types in _table(data.get("regions", {}), f"{where}: regions").items():
         for type_, parts in _table(types, f"{where}: {region}").items():
@@ -162,7 +162,7 @@ def _is_price(usd: float) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What is paid by use, a month; EBS volumes pay for what is provisioned instead."""
+    """Monthly usage that is billed; EBS volumes are billed for what is provisioned."""
 
     stored_bytes: int | None = None  # EFS; None = the arm's size
     read_bytes: int = 0  # EFS Elastic
@@ -189,55 +189,55 @@ class CostPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """The monthly price of an arm."""
+    """An arm's monthly price."""
 
     region: str
     parts: tuple[CostPart, ...]
 
     @property
     def usd(self) -> float:
-        """US dollars a month."""
+        """US dollars per month."""
         return sum(part.usd for part in self.parts)
 
     @property
     def dated(self) -> str:
-        """The date of the price list: the oldest of what the price is made of."""
+        """Date of the price list: the oldest of the price's parts."""
         return min((part.rate.dated for part in self.parts), default="")
 
     @property
     def source(self) -> str:
-        """Where the prices are from, each source once."""
+        """Sources of the prices, each once."""
         return "; ".join(dict.fromkeys(part.rate.source for part in self.parts))
 
     @property
     def unverified(self) -> tuple[str, ...]:
-        """The parts whose price is remembered or assumed: every output must say so."""
+        """Parts with remembered or assumed prices: every output must show them."""
         return tuple(part.what for part in self.parts if not part.rate.verified)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmCost:
-    """What an arm costs and what that buys; ``price`` is None when ``problem`` says why there is none."""
+    """An arm's price and what it buys; ``price`` is None if ``problem`` says why."""
 
     arm: str
     price: Price | None
     problem: str = ""
-    iops: float | None  # that the volume holds for good: without burst credits, without the instance
+    iops: float | None  # sustained: without burst credits, ignoring the instance
     bytes_per_s: float | None
 
     @classmethod
     def without(cls, arm: str, problem: str) -> Self:
-        """An arm that has no price."""
+        """An arm without a price."""
         return cls(arm=arm, price=None, problem=problem, iops=None, bytes_per_s=None)
 
     @property
     def usd_per_1000_iops(self) -> float | None:
-        """US dollars a month for a thousand sustained operations a second."""
+        """US dollars per month for a thousand sustained operations per second."""
         return self.price.usd / self.iops * 1000 if self.price and self.iops else None
 
     @property
     def usd_per_mib_per_s(self) -> float | None:
-        """US dollars a month for a MiB/s sustained."""
+        """US dollars per month for a sustained MiB/s."""
         return self.price.usd / self.bytes_per_s * MIB if self.price and self.bytes_per_s else None
 
 
@@ -249,9 +249,9 @@ def monthly(
     prices: PriceList | None = None,
     on: str | None = None,
 ) -> Price:
-    """The price of an arm in a region, by the newest price list up to the day ``on`` (else its oldest).
+    """An arm's price in a region, by the newest price list up to the day ``on`` (else its oldest).
 
-    Raises PlanError, saying how to give it, when the list lacks a price that is needed.
+    Raises PlanError, saying how to give it, if a needed price is missing.
     """
     if spec.type in _NOT_SOLD:
         raise PlanError(f"arm {spec.name}: a {spec.type} has no price; give its type, such as gp3")
@@ -273,26 +273,26 @@ def of_arms(
     prices: PriceList | None = None,
     on: str | None = None,
 ) -> tuple[ArmCost, ...]:
-    """The cost of every arm, in order; ``usage`` by arm. An arm without a price says why in ``problem``."""
+    """Price of every arm, in order; ``usage`` by arm. An arm without one has the reason in ``problem``."""
     return tuple(
         _arm_cost(spec, region, (usage or {}).get(spec.name, NO_USAGE), prices, on) for spec in specs
     )
 
 
 def sustained(spec: VolumeSpec) -> tuple[float | None, float | None]:
-    """Operations and bytes a second that the volume holds for good; None where its type has no such limit.
+    """Sustained operations and bytes per second; None if the type has no such limit.
 
-    Burst credits fill at the baseline, so the slowest bucket of each kind is what stays. The instance's own
-    limits are left out: they are no property of what is paid for here.
+    Burst credits refill at the baseline, so the slowest bucket of each kind remains. Ignores the instance's
+    limits, which are not part of what is paid for here.
     """
     model = known_model(spec)
     if model is None:
-        return None, None  # a directory, or a type that only AWS has
+        return None, None  # a directory, or a type that only AWS knows
     iops, bytes_per_s = (
         min((limit.rate for limit in model.limits if limit.counts == kind), default=inf)
         for kind in ("operations", "bytes")
     )
-    # An operation is no larger than this: gp2 without credits moves less than its throughput.
+    # An operation has at most this size: gp2 without credits moves less than its throughput.
     bytes_per_s = min(bytes_per_s, iops * model.accounting.max_io_bytes)
     return None if iops == inf else iops * spec.stripes, bytes_per_s * spec.stripes
 
@@ -312,11 +312,11 @@ def _listed(type_: str) -> str:
     return {"magnetic": "standard", "io2-block-express": "io2"}.get(type_, type_)
 
 
-_Charge = tuple[str, float, str]  # what, amount, key of the price list
+_Charge = tuple[str, float, str]  # item, amount, key of the price list
 
 
 def _charges(spec: VolumeSpec, usage: Usage, prices: PriceList) -> list[_Charge]:
-    """Everything that is billed for one volume of the spec; AWS bills what it calls GB and means GiB."""
+    """All billed items of one volume; AWS says GB and means GiB."""
     if spec.type == _WITH_INSTANCE:
         return []
     if spec.type == "efs":

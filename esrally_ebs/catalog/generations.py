@@ -1,7 +1,7 @@
-"""The catalog's data as of a date: ``catalog.json`` in, the constants of a volume type or instance out.
+"""The catalog's data as of a date: from ``catalog.json`` to the constants of a volume type or instance.
 
-A type has generations, the days from which AWS gave it other limits; each names only what it changed. Every
-constant stands beside the key of its source, and every source has a date.
+A type has generations, from the days on which AWS changed its limits; each has only what changed. Every
+constant has the key of its source, and every source has a date.
 """
 
 import json
@@ -18,27 +18,27 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 
 Constants = Mapping[str, Any]
-_FORGOTTEN_UNIT = 1e-3  # of a GiB or MiB/s: nobody means so little
+_FORGOTTEN_UNIT = 1e-3  # of a GiB or MiB/s: probably a unit was left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """What held for a type from one day on."""
+    """A type's constants from one day on."""
 
     type: str  # as the catalog calls it
-    rule: str  # how its limits follow from its constants
+    rule: str  # name of the rule from its constants to limits
     since: str  # ISO date
     constants: Constants
-    sources: tuple[str, ...]  # of the constants, each with its date
+    sources: tuple[str, ...]  # of the constants, with dates
 
 
 def who(spec: VolumeSpec) -> str:
-    """How messages call a volume."""
+    """A volume's name in messages."""
     return f"{spec.type} volume '{spec.name}'"
 
 
 def outside(number: float, low: float, high: float, unit: str) -> str:
-    """Text: a number is outside of bounds; with enough digits to tell it from the bounds."""
+    """Message that a number is out of bounds, with enough digits to see the difference."""
     texts = (f"{number:.{digits}g}" for digits in range(6, 18))
     text = next((text for text in texts if not low <= float(text) <= high), str(number))
     forgotten = " (a number without a unit is bytes)" if number < _FORGOTTEN_UNIT else ""
@@ -54,9 +54,9 @@ def type_aliases() -> tuple[str, ...]:
 
 
 def generation_of(spec: VolumeSpec) -> Generation:
-    """The generation of the spec's type at its date, the newest without one, on its instance.
+    """The generation of the spec's type at its date (default: the newest) on its instance.
 
-    Raises PlanError when the type is unknown, or did not exist yet, or when there is no such day.
+    Raises PlanError if the type is unknown or did not exist yet, or the day does not exist.
     """
     catalog = _catalog()
     type_ = catalog["aliases"].get(spec.type, spec.type)
@@ -87,9 +87,9 @@ def _checked(date: str, spec: VolumeSpec) -> str:
 
 
 def _reaches(generation: Mapping[str, Any], spec: VolumeSpec) -> bool:
-    """Whether the spec's instance has what came with this generation; some came to few families first.
+    """Whether the spec's instance has this generation's improvements; some came to few families first.
 
-    A type whose name says what came with it has it on an instance that is not named.
+    A type named after the improvement has it if no instance is named.
     """
     if "only_on" not in generation:
         return True
@@ -100,16 +100,16 @@ def _reaches(generation: Mapping[str, Any], spec: VolumeSpec) -> bool:
 
 
 def last_day(date: str) -> str:
-    """The last day that a year, a month or a day of it names, as text that sorts as dates do."""
+    """The last day of a year, month or day, as text that sorts like dates."""
     if len(date) == len("2015-07"):
         return f"{date}-{monthrange(*map(int, date.split('-')))[1]}"
     return date + "9999-12-31"[len(date) :]
 
 
 def instance_named(name: str, who: str) -> Mapping[str, Any]:
-    """The entry of an EC2 instance type; ``who`` is who asks, for the PlanError when it is not known.
+    """The entry of an EC2 instance type; ``who`` is for the PlanError if it is unknown.
 
-    What follows ``#`` in the name only tells instances of one type apart.
+    A suffix after ``#`` only distinguishes instances of one type.
     """
     instances: Mapping[str, Mapping[str, Any]] = _catalog()["instances"]
     type_ = name.partition("#")[0]

@@ -1,4 +1,4 @@
-"""What a volume can do, as numbers: its limits, what an I/O counts against them, its service times.
+"""What a volume can do, as numbers: limits, the cost of an I/O under them, service times.
 
 The daemon of an emulated volume reads no other file of the catalog, so this one stays light.
 """
@@ -7,40 +7,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
-CREDITS = "credits"  # how the name of a bucket of burst credits ends; no one waits for it to fill
+CREDITS = "credits"  # suffix of names of burst-credit buckets; nobody waits for these to fill
 _US = 1e-6
 _KIB = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One token bucket: ``rate`` tokens a second, at most ``capacity`` of them saved up."""
+    """One token bucket: ``rate`` tokens per second, at most ``capacity`` saved."""
 
-    name: str  # "iops", "throughput", CREDITS; those of the instance begin with "instance-"
+    name: str  # "iops", "throughput", CREDITS; the instance's begin with "instance-"
     counts: Literal["operations", "bytes"]
     rate: float  # operations or bytes per second
     capacity: float  # operations or bytes
-    reads: float = 1.0  # tokens that an operation or byte of a read costs; 0 = reads are free
+    reads: float = 1.0  # tokens per operation or byte read; 0 = reads are free
     writes: float = 1.0
 
     @property
     def of_credits(self) -> bool:
-        """Whether this bucket lets a volume burst for minutes or hours."""
+        """Whether this bucket allows bursts of minutes or hours."""
         return self.name.endswith(CREDITS)
 
 
 def per_second(name: str, counts: Literal["operations", "bytes"], rate: float, seconds: float = 1.0) -> Limit:
-    """The limit of a provisioned rate, with the seconds of it that its bucket holds."""
+    """A limit at a provisioned rate, with a bucket for that many seconds."""
     return Limit(name=name, counts=counts, rate=rate, capacity=rate * seconds)
 
 
 def shrunk(limits: Sequence[Limit], times: float) -> tuple[Limit, ...]:
-    """The limits where time runs faster by this factor: the same rates, and less saved up."""
+    """Limits where time runs faster by this factor: same rates, smaller buckets."""
     return tuple(replace(limit, capacity=limit.capacity / times) for limit in limits)
 
 
 def of_each(limits: tuple[Limit, ...], stripes: int) -> tuple[Limit, ...]:
-    """The limits of striped volumes: ``3-iops`` is that of the third."""
+    """Limits of each striped volume: ``3-iops`` is the third's."""
     if stripes == 1:
         return limits
     return tuple(
@@ -50,7 +50,7 @@ def of_each(limits: tuple[Limit, ...], stripes: int) -> tuple[Limit, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounting:
-    """How an I/O is counted.
+    """How an I/O is charged.
 
     SSD types count one operation per started ``max_io_bytes`` and the bytes as they are. HDD types charge a
     whole ``max_io_bytes`` for any I/O unless it continues the last one and is larger than
@@ -64,14 +64,14 @@ class Accounting:
 
     @property
     def merges_over(self) -> int:
-        """``merge_over_bytes`` for what is compiled: -1 for SSD types."""
+        """``merge_over_bytes`` for compiled code: -1 for SSD types."""
         return -1 if self.merge_over_bytes is None else self.merge_over_bytes
 
 
 def charged_bytes(
     size: int, continues: bool, max_io_bytes: int, merge_over_bytes: int, paid_bytes: int = 0
 ) -> int:
-    """The bytes that an I/O costs; a negative ``merge_over_bytes`` stands for SSD types.
+    """Bytes charged for an I/O; a negative ``merge_over_bytes`` means SSD types.
 
     ``paid_bytes``: what the I/O that it continues was charged beyond its own end.
     """
@@ -98,30 +98,30 @@ class Service:
         return base + per_byte * size
 
     def slowed(self, factor: float) -> "Service":
-        """The same with every service time ``factor`` times as long."""
+        """The service with all times multiplied by ``factor``."""
         return replace(self, base_us=self.base_us * factor, per_kib_us=self.per_kib_us * factor)
 
     def line_s(self) -> tuple[float, float]:
-        """The median as a line: seconds for nothing, and seconds per byte."""
+        """The median as a line: seconds at 0 bytes, and seconds per byte."""
         return self.base_us * _US, self.per_kib_us * _US / _KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     name: str
-    limits: tuple[Limit, ...]  # of the volume; of each, when it is striped
+    limits: tuple[Limit, ...]  # of the volume; if striped, of each
     accounting: Accounting
     read: Service
     write: Service
-    instance: str = ""  # which instance it is attached to; "" = none that limits it
+    instance: str = ""  # the instance that it is attached to; "": none that limits it
     instance_limits: tuple[Limit, ...] = ()  # of all volumes of that instance together
-    stripes: int = 1  # volumes that are one
-    chunk_bytes: int = 0  # of one volume before the next one's, when striped
-    untouched_iops: float | None = None  # of blocks that were never written, where that mattered
+    stripes: int = 1  # number of volumes striped as one
+    chunk_bytes: int = 0  # bytes on one volume before the next, if striped
+    untouched_iops: float | None = None  # for blocks never written, at dates when that mattered
 
     @property
     def bursts(self) -> bool:
-        """Whether the volume has burst credits; its instance may, too."""
+        """Whether the volume has burst credits; its instance may have some, too."""
         return any(limit.of_credits for limit in self.limits)
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Model:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """What ``to_json`` gave."""
+        """The model from ``to_json``'s result."""
         parts = {
             "limits": tuple(Limit(**limit) for limit in fields["limits"]),
             "accounting": Accounting(**fields["accounting"]),

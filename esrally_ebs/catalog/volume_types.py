@@ -1,7 +1,7 @@
-"""The volume types: a VolumeSpec in, its Model (limits and latencies) out, or a PlanError.
+"""The volume types: from a VolumeSpec to its Model (limits and latencies), or a PlanError.
 
-All constants are data in ``catalog.json``, each with its source and the day from which it held. Where no
-latency is published, one of the model's sources is "assumed".
+All constants are data in ``catalog.json``, each with its source and first day. If no latency is published,
+one of the model's sources is "assumed".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +33,10 @@ __all__ = [
     "volume_types",
 ]
 
-_HDD_CREDIT_MIB_PER_GIB = 1024  # a full bucket of credits is one scan of the whole volume
-# Rules of what an instance reaches otherwise than by EBS: its own disks, and file systems by its network.
+_HDD_CREDIT_MIB_PER_GIB = 1024  # full credits allow one scan of the whole volume
+# Types that an instance does not reach through EBS: its own disks, and file systems over its network.
 _NOT_BY_EBS = ("local", "efs")
-_DISK_BUCKET_S = 0.01  # a disk of the instance works, it does not save up: enough for a queue of I/Os
+_DISK_BUCKET_S = 0.01  # an instance's disk saves up nothing: just enough for a queue of I/Os
 
 
 def efs_limits(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
@@ -69,7 +69,7 @@ def efs_limits(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
     base = max(constants["base_least_mib"], constants["base_mib_per_tib"] * size_tib) * MIB
     if mode == "provisioned":
         bought = _efs_provisioned(spec, constants["provisioned_mib"], write_gib)
-        if bought >= min(base, write_gib * GIB):  # else it bursts, as if none were bought
+        if bought >= min(base, write_gib * GIB):  # else it bursts as if nothing were bought
             return (*both, _metered("throughput", bought, seconds, read_weight))
     burst = max(constants["burst_least_mib"], constants["burst_mib_per_tib"] * size_tib) * MIB
     credits_bytes = constants["credits_tib"] * max(1.0, size_tib) * 1024 * GIB
@@ -87,14 +87,14 @@ def _metered(name: str, rate: float, seconds: float, read_weight: float) -> Limi
 def _of_zone(
     spec: VolumeSpec, constants: Constants, name: str, regional: tuple[float, float]
 ) -> tuple[float, float]:
-    """Reads and writes of a limit that One Zone file systems have in common whatever their mode."""
+    """Reads and writes of a limit that all One Zone file systems share, whatever their mode."""
     one_zone: tuple[float, float] = constants.get(f"one_zone_{name}", regional)
     return one_zone if spec.one_zone else regional
 
 
 def efs_mode(spec: VolumeSpec) -> str:
-    """The throughput mode of a file system: the spec's, else provisioned where throughput is bought, else the
-    newest other one that there was at its date.
+    """A file system's throughput mode: the spec's; else provisioned if throughput is bought; else the newest
+    other mode at its date.
     """
     if spec.mode is None and spec.throughput_bytes_per_s is not None:
         return "provisioned"
@@ -138,16 +138,16 @@ def _efs_provisioned(spec: VolumeSpec, bounds_mib: tuple[float, float], one_zone
 
 
 def model_for(spec: VolumeSpec) -> Model:
-    """The model of a volume of the catalog.
+    """The model of a volume in the catalog.
 
-    Raises PlanError when the type or instance is unknown, did not exist at the date, or does not allow the
-    size, IOPS or throughput asked for.
+    Raises PlanError if the type or instance is unknown, did not exist at the date, or does not allow the
+    size, IOPS or throughput.
     """
     generation = generation_of(spec)
     constants = generation.constants
     _check_size(spec, constants)
     merge_over = constants.get("merge_over_kib")
-    of_instance = shrunk(instance_limits(spec), spec.time_scale)  # refuses an instance that is not known
+    of_instance = shrunk(instance_limits(spec), spec.time_scale)  # refuses an unknown instance
     by_ebs = generation.rule not in _NOT_BY_EBS
     return Model(
         name=spec.name,
@@ -168,12 +168,12 @@ def model_for(spec: VolumeSpec) -> Model:
 
 
 def as_sold(spec: VolumeSpec) -> VolumeSpec:
-    """A volume as it can be asked for: AWS tells the IOPS of a gp2, too, which follow from its size."""
+    """The volume without settings that follow from others: AWS reports gp2's IOPS, which follow its size."""
     return replace(spec, iops=None) if spec.type == "gp2" else spec
 
 
 def known_model(spec: VolumeSpec) -> Model | None:
-    """The same, or None: records and mounts may have what this catalog does not know or allow."""
+    """Like ``model_for``; None for volumes of records and mounts that this catalog does not know or allow."""
     try:
         return model_for(as_sold(spec))
     except PlanError:
@@ -181,9 +181,9 @@ def known_model(spec: VolumeSpec) -> Model | None:
 
 
 def large_enough(spec: VolumeSpec) -> VolumeSpec:
-    """The volume with as many IOPS as its throughput needs, and as large as these need, to be sold.
+    """The volume with IOPS raised to what its throughput requires, and size to what they require.
 
-    As it is if no IOPS are bought.
+    Unchanged if no IOPS are bought.
     """
     if spec.iops is None:
         return spec
@@ -201,7 +201,7 @@ def large_enough(spec: VolumeSpec) -> VolumeSpec:
 
 
 def most_sold(spec: VolumeSpec, type_: str) -> VolumeSpec | None:
-    """The volume as one of this type, with the most that it sells at the size; None where it is not sold."""
+    """The volume as this type, with the most that is sold at its size; None if it is not sold."""
     other = replace(spec, type=type_, iops=None, throughput_bytes_per_s=None)
     try:
         generation, is_xen = generation_of(other), _is_xen(spec)
@@ -231,10 +231,10 @@ def _write(spec: VolumeSpec, constants: Constants) -> Service:
 
 
 def instance_limits(spec: VolumeSpec) -> tuple[Limit, ...]:
-    """What the spec's instance lets through to all its EBS volumes together; none without an instance.
+    """Limits of the spec's instance for all its EBS volumes together; empty without an instance.
 
-    An instance whose baseline is below its maximum reaches the maximum for 30 minutes; how its credits come
-    back is not published, and taken to be as gp2's do: at the baseline.
+    An instance with a baseline below its maximum reaches the maximum for 30 minutes. How its credits come
+    back is not published, and assumed to be as for gp2: at the baseline.
     """
     if spec.instance is None:
         return ()
@@ -242,7 +242,7 @@ def instance_limits(spec: VolumeSpec) -> tuple[Limit, ...]:
     (base_mb, base_iops), (most_mb, most_iops) = entry["baseline"], entry["maximum"]
     limits = _with_burst("throughput", "bytes", base_mb * 1e6, most_mb * 1e6)
     if entry.get("hypervisor") == "xen":
-        # Published IOPS of these are their bandwidth at 16 KiB: 9,300 of 4 KiB were measured on "8,000".
+        # Their published IOPS are their bandwidth at 16 KiB: 9,300 of 4 KiB were measured on "8,000".
         return limits
     return limits + _with_burst("iops", "operations", base_iops, most_iops)
 
@@ -258,7 +258,7 @@ def _with_burst(
 
 
 def _by_size(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
-    """gp2: IOPS follow from the size; small volumes burst as long as credits last."""
+    """gp2: IOPS follow from the size; small volumes burst while credits last."""
     size_gib = spec.size_bytes / GIB
     low, high = constants["iops"]
     base = min(high, max(low, constants["iops_per_gib"] * size_gib))
@@ -273,14 +273,13 @@ def _by_size(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
     bytes_limit = per_second("throughput", "bytes", throughput * MIB, seconds)
     if size_gib >= constants["burst_below_gib"]:
         return (per_second("iops", "operations", base, seconds), bytes_limit)
-    # Two buckets and the larger wait: a rate switched by "credits left" would hover above the baseline.
-    # Without credits the throughput follows: an operation is at most 256 KiB.
+    # Two buckets, and the longer wait: switching the rate by "credits left" would hover above the baseline.
     credit = Limit(name=CREDITS, counts="operations", rate=base, capacity=constants["credits"])
     return (per_second("iops", "operations", constants["burst_iops"], seconds), bytes_limit, credit)
 
 
 def _provisioned(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
-    """gp3: IOPS and throughput are bought apart from each other and from the size."""
+    """gp3: IOPS and throughput are bought independently of each other and of the size."""
     iops = spec.iops or constants["iops_included"]
     _check_iops(spec, constants, iops, free=constants["iops_included"])
     included = constants["throughput_included_mib"]
@@ -301,7 +300,7 @@ def _provisioned(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
 
 
 def _by_iops(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
-    """io1 and io2: IOPS are bought, and throughput follows from them."""
+    """io1 and io2: IOPS are bought; throughput follows from them."""
     if spec.throughput_bytes_per_s is not None:
         raise PlanError(f"{who(spec)}: throughput follows from iops; remove throughput", key="throughput")
     iops = _required_iops(spec, constants)
@@ -321,7 +320,7 @@ def _bought(iops: float, throughput_mib: float, seconds: float) -> tuple[Limit, 
 
 
 def _hdd(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
-    """st1 and sc1: throughput follows from the size; credits let it burst."""
+    """st1 and sc1: throughput follows from the size, with bursts on credits."""
     _refuse_bought(spec)
     size_tib = spec.size_bytes / GIB / 1024
     base = min(constants["base_max_mib"], constants["base_mib_per_tib"] * size_tib) * MIB
@@ -345,10 +344,9 @@ def _magnetic(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
 
 
 def _local(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
-    """Disks of the instance: what they do is known of some instance types, else the plan must say it.
+    """An instance's disks: known for some instance types, otherwise given by the plan.
 
-    AWS documents operations of 4 KiB, of all disks of the instance together; bytes follow from them where
-    nobody says otherwise.
+    AWS documents operations of 4 KiB, over all disks of the instance; bytes follow from these unless given.
     """
     store = None if spec.instance is None else instance_named(spec.instance, who(spec)).get("store")
     given = store if spec.iops is None else None
@@ -365,9 +363,7 @@ def _local(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
 
 
 def _of_disk(name: str, counts: Literal["operations", "bytes"], read: float, write: float) -> Limit:
-    """One bucket for both directions, as a disk that writes cannot read meanwhile; it saves up next to
-    nothing.
-    """
+    """One bucket for both directions, as a disk cannot read while it writes; it saves up next to nothing."""
     return Limit(name=name, counts=counts, rate=read, capacity=read * _DISK_BUCKET_S, writes=read / write)
 
 
