@@ -16,7 +16,6 @@ from esrally_ebs.analysis.summary import PERCENTILES, Scope, Summary
 from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import Check, State
-from esrally_ebs.plan import DesignPlan
 from esrally_ebs.report import baseline
 from esrally_ebs.report.build import utc
 from esrally_ebs.report.cells import (
@@ -67,7 +66,7 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     findings = by_scope.get("all", {})
     pooled = {scope: _pooled(ordered, list(of.values())) for scope, of in by_scope.items()}
     tables = [_sessions_table(ordered, names)]
-    tables += [_pooled_table(of, scope, ordered[0].plan.design) for scope, of in pooled.items() if of]
+    tables += [_pooled_table(of, scope, ordered[0]) for scope, of in pooled.items() if of]
     tables += [table for of in by_scope.values() for table in _tables(of, arms)]
     tables += _fio_tables(ordered, names, _arms(ordered)) if by_scope else ()
     claims = [claim for scope, of in pooled.items() for claim in _claims(typed, of, scope)]
@@ -294,14 +293,14 @@ def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio], scope: S
         yield f"{over} {claim}, {percent_change(whole.ratio)}{why}."
 
 
-def _pooled_table(pooled: Sequence[PooledRatio], scope: Scope, design: DesignPlan) -> Table:
+def _pooled_table(pooled: Sequence[PooledRatio], scope: Scope, session: Session) -> Table:
     pairs = dict.fromkeys((one.a, one.b) for one in pooled)
     of = {(one.task, one.b): one for one in pooled}
     columns: list[Column] = []
     for a, b in pairs:
         subject = f"{b} against {a}"
         columns += [
-            Column(title=f"{subject} [{format_share(design.confidence)}]", subject=subject),
+            Column(title=f"{subject} [{format_share(session.plan.design.confidence)}]", subject=subject),
             Column(title=f"{b} is", subject=subject, left=True),
             Column(title="between sessions", subject=subject),
         ]
@@ -313,7 +312,7 @@ def _pooled_table(pooled: Sequence[PooledRatio], scope: Scope, design: DesignPla
         rows=tuple(
             Row(
                 item=task or TOGETHER,
-                cells=tuple(cell for _, b in pairs for cell in _pooled_cells(of.get((task, b)), design)),
+                cells=tuple(cell for _, b in pairs for cell in _pooled_cells(of.get((task, b)), session)),
             )
             for task in dict.fromkeys(one.task for one in pooled)
         ),
@@ -326,10 +325,11 @@ def _pooled_table(pooled: Sequence[PooledRatio], scope: Scope, design: DesignPla
     )
 
 
-def _pooled_cells(one: PooledRatio | None, design: DesignPlan) -> tuple[Cell, ...]:
+def _pooled_cells(one: PooledRatio | None, session: Session) -> tuple[Cell, ...]:
     if one is None:
         return NOTHING, NOTHING, NOTHING
     facts = verdict_facts(one.verdict.value, one) | {"sessions": one.sessions}
+    design = session.plan.design
     facts |= {"confidence": design.confidence, "margin": design.margin}
     verdict = Cell(text=one.verdict.value, facts=facts)
     return ratio_cell(one.ratio), verdict, quantity("between_sessions", one.between, f"{one.between:.1%}")
