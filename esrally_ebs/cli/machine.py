@@ -13,7 +13,7 @@ from esrally_ebs.cli.output import Json, complain, console, new_table, put
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import Check
-from esrally_ebs.session import clean, hosts
+from esrally_ebs.session import clean, host_client
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 
@@ -44,26 +44,26 @@ def clean_command(
     except SetupError as error:
         silence = str(error)
     for name in running.sessions()[1]:
-        _tell(f"{run_dir() / name}: left alone, it does not carry our marks")
+        _report(f"{run_dir() / name}: left alone, it does not carry our marks")
     is_noted, of_aws = _sweep(dead_instances=dead_instances)
     problems += of_aws
     if silence:
-        _tell(f"the Docker engine was not asked for nodes of killed sessions: {silence}")
+        _report(f"the Docker engine was not asked for nodes of killed sessions: {silence}")
         is_noted = True
-    for line, is_there in hosts.leftovers(home()):
+    for line, is_there in host_client.leftovers(home()):
         if is_there:
             problems.append(line)
         else:
-            _tell(line)
+            _report(line)
             is_noted = True
     for problem in problems:
         complain(f"esrally-ebs: {problem}")
     if not problems:
-        _tell(f"nothing {'else ' if is_noted else ''}is left behind")
+        _report(f"nothing {'else ' if is_noted else ''}is left behind")
     return 3 if problems else 0
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     """Print; where nobody reads any more, as after ``grep -q``, what else is left behind shall still go."""
     with suppress(BrokenPipeError):
         put(text)
@@ -74,7 +74,7 @@ def _say_removed(taken_down: Iterable[tuple[str, list[str]]]) -> list[str]:
     problems: list[str] = []
     for session, left in taken_down:
         problems += left
-        _tell(f"{session}: {'not all could be removed' if left else 'removed'}")
+        _report(f"{session}: {'not all could be removed' if left else 'removed'}")
     return problems
 
 
@@ -84,7 +84,7 @@ def _sweep(*, dead_instances: bool) -> tuple[bool, list[str]]:
 
     def say(text: str) -> None:
         lines.append(text)
-        _tell(text)
+        _report(text)
 
     problems = volumes.sweep_aws(say, dead_instances=dead_instances)
     return bool(lines), problems

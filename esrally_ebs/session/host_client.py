@@ -10,20 +10,25 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
+from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, cast
 
 from pydantic import TypeAdapter
 
 import esrally_ebs
-from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.errors import EbsError, FormatError, SetupError
 from esrally_ebs.machine.processes import last_lines, tool_environment
+from esrally_ebs.model import MAX_SESSION_NAME, State
 from esrally_ebs.node import api, lasting_port
 from esrally_ebs.plan.tables import HostPlan
 from esrally_ebs.session.asking import Arguments, Asking, Gives, Say, request_line, result_of
-from esrally_ebs.session.host import BEAT_S, END, MAX_REQUEST_BYTES, PATIENCE_S, HostSteps
+from esrally_ebs.session.host import BEAT_S, END, MAX_REQUEST_BYTES, PATIENCE_S, HostSteps, engine_of
+from esrally_ebs.store import list_sessions
+from esrally_ebs.store.reading import read_record
 
 # Environment variables, not keys of a plan: a plan from somebody else must not decide what is run.
 SSH = "ESRALLY_EBS_SSH"  # the ssh command, if not just "ssh"
@@ -42,6 +47,7 @@ _OPTIONS = {  # never ask questions; notice a lost network within 20 s
 _MAX_ANSWER_BYTES = 1 << 26  # of an answer
 _MAX_TEXT_BYTES = 1 << 16  # for a greeting, or ssh's last messages
 _GREETS_S = 60.0  # from login to the helper's or forward's first line
+_DAY_S = 86_400.0
 _LEAVES_S = 45.0  # to take down everything it has
 _NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # other JSON raises these
 _POLL_S = 0.1
@@ -350,3 +356,48 @@ def last_said(process: subprocess.Popen[bytes], errors: IO[bytes], printed: byte
 
 
 _LEFT: TypeAdapter[list[str] | None] = TypeAdapter(list[str] | None)
+
+
+def session_on(host: str, session: str) -> str:
+    """The session's name on a host: different on each, since two hosts may be the same machine."""
+    return f"{session[: MAX_SESSION_NAME - 1 - len(host)]}-{host}"
+
+
+def leftovers(home: Path) -> Iterator[tuple[str, bool]]:
+    """A line and True for each session that ended within a day and of which a data host still has something.
+
+    A line with False says why a host could not be asked.
+    """
+    asked: dict[HostPlan, list[str]] = {}
+    for session in list_sessions(home):
+        ended_at = session.ended_at or session.started_at or 0.0
+        if session.state is State.RUNNING or ended_at < time.time() - _DAY_S:
+            continue
+        with suppress(FormatError):
+            record = read_record(session.path)
+            for host in record.plan.host:
+                # a complete session lists what stays there among its warnings
+                has_warned = any(text.startswith(f"host {host.name}: ") for text in record.warnings)
+                if has_warned or session.state is not State.COMPLETE:
+                    asked.setdefault(host, []).append(session_on(host.name, session.id))
+    with ThreadPoolExecutor(len(asked) or 1) as pool:  # in parallel: a lost host takes seconds to fail
+        for of_host in pool.map(_left_on, asked, asked.values()):
+            yield from of_host
+
+
+def _left_on(host: HostPlan, sessions: Sequence[str]) -> list[tuple[str, bool]]:
+    engine = "".join(f"{name}={shlex.quote(value)} " for name, value in engine_of(host.docker).items())
+    remedy = f"run '{engine}esrally-ebs clean' there"
+    try:
+        client = HostClient(host)
+        try:
+            there, silence = client.steps.held(tuple(sessions), host.docker)
+        finally:
+            client.close()
+    except EbsError as error:
+        return [(f"{error}; {remedy}", False)]
+    lines = [(f"host {host.name}: still holds session {session}; {remedy}", True) for session in there]
+    if silence:
+        said = f"host {host.name}: engine {host.docker} cannot be asked what it holds: {silence}"
+        lines.append((f"{said}; once it answers {remedy}", False))
+    return lines

@@ -2,7 +2,6 @@
 
 import base64
 import os
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,9 +17,9 @@ from esrally_ebs.analysis.sessions import machine_facts
 from esrally_ebs.checks.arms import Guarded
 from esrally_ebs.checks.facts import ArmFacts, Facts, is_real
 from esrally_ebs.checks.guards import BETWEEN_ARMS, guard
-from esrally_ebs.errors import EbsError, FormatError, PlanError, SetupError
+from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.processes import compare_clocks, is_root
-from esrally_ebs.model import MAX_SESSION_NAME, Check, Kind, Node, Severity, State, Volume, VolumeSpec
+from esrally_ebs.model import Check, Kind, Node, Severity, Volume, VolumeSpec
 from esrally_ebs.node import api
 from esrally_ebs.node.dataset import RECORD, Dataset
 from esrally_ebs.node.eviction import Eviction
@@ -28,14 +27,13 @@ from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.plan.tables import HostPlan
 from esrally_ebs.session import keeper, reaper
 from esrally_ebs.session.asking import Say, say_nothing
-from esrally_ebs.session.host import MAX_REQUEST_BYTES, HostSteps, Second, engine_of
-from esrally_ebs.session.host_client import Forward, HostClient
+from esrally_ebs.session.host import MAX_REQUEST_BYTES, HostSteps, Second
+from esrally_ebs.session.host_client import Forward, HostClient, session_on
 from esrally_ebs.session.keeper import KeeperClient, KeeperService
 from esrally_ebs.session.measure import record_fio
 from esrally_ebs.session.root_steps import RootSteps, StartReaper
-from esrally_ebs.store import SessionFolder, list_sessions
+from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
-from esrally_ebs.store.reading import read_record
 from esrally_ebs.telemetry.gc_log import Pause
 
 # Steps that the session's other processes may ask for.
@@ -43,7 +41,6 @@ OPERATIONS = ("measure", "evict", "counters", "sample", "pauses", "cause", "rest
 _ALIKE = ("kernel", "os", "cpu", "cores", "memory", "fio", "engine", "image")
 _PART_BYTES = MAX_REQUEST_BYTES // 2  # bytes of an index sent at a time; base64 adds a third
 _WAYS_APART_S = 0.0005  # about as long as a read of an SSD volume
-_DAY_S = 86_400.0
 _CLOCK_S = 30.0  # seconds between two comparisons of a host's clock
 _T = TypeVar("_T")
 
@@ -428,51 +425,6 @@ def hosts_of(context: Context) -> DataHosts | None:
     It answers only ``OPERATIONS``.
     """
     return cast(DataHosts, KeeperClient(context.hosts_at, DataHosts)) if context.hosts_at else None
-
-
-def session_on(host: str, session: str) -> str:
-    """The session's name on a host: different on each, since two hosts may be the same machine."""
-    return f"{session[: MAX_SESSION_NAME - 1 - len(host)]}-{host}"
-
-
-def leftovers(home: Path) -> Iterator[tuple[str, bool]]:
-    """A line and True for each session that ended within a day and of which a data host still has something.
-
-    A line with False says why a host could not be asked.
-    """
-    asked: dict[HostPlan, list[str]] = {}
-    for session in list_sessions(home):
-        ended_at = session.ended_at or session.started_at or 0.0
-        if session.state is State.RUNNING or ended_at < time.time() - _DAY_S:
-            continue
-        with suppress(FormatError):
-            record = read_record(session.path)
-            for host in record.plan.host:
-                # a complete session lists what stays there among its warnings
-                has_warned = any(text.startswith(f"host {host.name}: ") for text in record.warnings)
-                if has_warned or session.state is not State.COMPLETE:
-                    asked.setdefault(host, []).append(session_on(host.name, session.id))
-    with ThreadPoolExecutor(len(asked) or 1) as pool:  # in parallel: a lost host takes seconds to fail
-        for of_host in pool.map(_left_on, asked, asked.values()):
-            yield from of_host
-
-
-def _left_on(host: HostPlan, sessions: Sequence[str]) -> list[tuple[str, bool]]:
-    engine = "".join(f"{name}={shlex.quote(value)} " for name, value in engine_of(host.docker).items())
-    remedy = f"run '{engine}esrally-ebs clean' there"
-    try:
-        client = HostClient(host)
-        try:
-            there, silence = client.steps.held(tuple(sessions), host.docker)
-        finally:
-            client.close()
-    except EbsError as error:
-        return [(f"{error}; {remedy}", False)]
-    lines = [(f"host {host.name}: still holds session {session}; {remedy}", True) for session in there]
-    if silence:
-        said = f"host {host.name}: engine {host.docker} cannot be asked what it holds: {silence}"
-        lines.append((f"{said}; once it answers {remedy}", False))
-    return lines
 
 
 def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:

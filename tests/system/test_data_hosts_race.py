@@ -21,7 +21,7 @@ from small_race import PLAN, TASKS, Raced, raced, telemetry
 from esrally_ebs.model import State
 from esrally_ebs.node import choose_image, engine
 from esrally_ebs.plan import load_plan
-from esrally_ebs.session import hosts
+from esrally_ebs.session import host_client
 from esrally_ebs.store import SessionFolder
 
 pytestmark = [
@@ -112,7 +112,7 @@ def test_clean_sees_what_the_second_engine_of_a_host_holds(
     coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = coordinator.hosts[1]
-    held = hosts.session_on(host.name, "s")
+    held = host_client.session_on(host.name, "s")
     labels = {
         **{"esrally-ebs.run": host.run, "esrally-ebs.session": held, "esrally-ebs.arm": "gp3"},
         "com.docker.compose.project": engine.project(held, "gp3"),
@@ -124,12 +124,12 @@ def test_clean_sees_what_the_second_engine_of_a_host_holds(
     plan.write_text(coordinator.plan)
     SessionFolder.create(tmp_path, "s", kind="race", plan=load_plan(plan)).finish(State.FAILED, reason="why")
     line = f"host b: still holds session s-b; run 'DOCKER_HOST={host.docker} esrally-ebs clean' there"
-    assert list(hosts.leftovers(tmp_path)) == [(line, True)]
+    assert list(host_client.leftovers(tmp_path)) == [(line, True)]
     monkeypatch.setenv("DOCKER_HOST", host.docker)
     monkeypatch.setenv("ESRALLY_EBS_RUN", str(host.run))
     assert engine.leftovers() == ["s-b"]
     engine.remove("s-b")
-    assert list(hosts.leftovers(tmp_path)) == []
+    assert list(host_client.leftovers(tmp_path)) == []
 
 
 @pytest.fixture(scope="module")
@@ -338,7 +338,7 @@ def test_faults_of_three_nodes_on_two_hosts(
 
 def hosts_hold(coordinator: Coordinator) -> list[str]:
     """What 'clean' says of hosts."""
-    return [line for line, _ in hosts.leftovers(coordinator.homes.pack)]
+    return [line for line, _ in host_client.leftovers(coordinator.homes.pack)]
 
 
 @pytest.mark.usefixtures("done")

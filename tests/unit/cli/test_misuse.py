@@ -152,7 +152,7 @@ def test_clean_removes_all_where_nobody_reads_any_more(monkeypatch: pytest.Monke
     monkeypatch.setattr(machine.clean, "clean_nodes", lambda: iter(()))
     monkeypatch.setattr(machine.running, "sessions", lambda: ([], []))
     monkeypatch.setattr(machine.volumes, "sweep_aws", sweep)
-    monkeypatch.setattr(machine.hosts, "leftovers", lambda home: ())
+    monkeypatch.setattr(machine.host_client, "leftovers", lambda home: ())
     assert main(["clean"]) == 0
     assert removed == ["s-1", "s-2", "vol-1"]
 
