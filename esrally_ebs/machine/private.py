@@ -82,6 +82,12 @@ def _give(name: str, user: int, of: int | None, folder: int | None, *, linked: b
         os.close(handle)
 
 
+def make_folder(path: str | Path, uid: int, gid: int, *, parent: int | None = None) -> None:
+    """Make a directory for one user alone, below the descriptor ``parent`` if there is one."""
+    os.mkdir(path, 0o700, dir_fd=parent)
+    os.chown(path, uid, gid, dir_fd=parent, follow_symlinks=False)
+
+
 def require_unchangeable(path: Path, *, name: str = "") -> None:
     """Raise SetupError, beginning with ``name``, if others could exchange part of a path used by root.
 

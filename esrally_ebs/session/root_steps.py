@@ -20,8 +20,7 @@ from esrally_ebs import node as nodes
 from esrally_ebs.aws.ebs_statistics import LogPage, StatisticsReader
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.caller import Caller
-from esrally_ebs.machine.mounts import mount_at, unmounted
-from esrally_ebs.machine.private import give_tree, opened_below, require_unchangeable
+from esrally_ebs.machine.private import give_tree, make_folder, opened_below, require_unchangeable
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import NODE_USER, Backend, Node, Volume, VolumeSpec, session_name
 from esrally_ebs.node import kept
@@ -36,7 +35,6 @@ from esrally_ebs.store.context import ENDING, OF_CALLER, STAYS, Arm, Context, Me
 from esrally_ebs.telemetry.gc_log import log_of
 from esrally_ebs.telemetry.sources import readers_of
 from esrally_ebs.volumes import backends as volumes
-from esrally_ebs.volumes.emulated import control
 
 StartReaper = Callable[[str, Path, Sequence[int], int], Callable[[], None] | None]
 _OPEN_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -46,7 +44,6 @@ _LENT = "lent_"  # prefix of names of lent directories; arms' names have no unde
 _SNAPSHOTS = "snapshots_of_arms"
 _IndexFolder = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]  # an index's uuid
 _Watched = Annotated[tuple[int, ...], Field(max_length=8)]  # the reaper holds a descriptor for each
-_OWN_FOLDERS = ("elasticsearch", "fio")  # on an arm's volume: filled by the caller's processes
 
 
 class RootSteps:
@@ -96,7 +93,7 @@ class RootSteps:
                 if self.caller is not None:
                     for path in (run.parent, run):
                         path.chmod(0o711)  # others may pass through it if they know the name, but not list it
-                    self._give(run / OF_CALLER)
+                    make_folder(run / OF_CALLER, self.caller.uid, self.caller.gid)
             except BaseException:
                 self.take_down()
                 raise
@@ -104,8 +101,8 @@ class RootSteps:
     def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = say_nothing) -> tuple[Volume, ...]:
         """Attach every arm's volume; on those of a caller two folders are the caller's."""
 
-        def heard(text: str) -> None:
-            self._require_standing()  # one that is read from its snapshot takes hours
+        def say_while_standing(text: str) -> None:
+            self._require_standing()  # a volume that is read from its snapshot takes hours
             say(text)
 
         with self._lock:
@@ -113,8 +110,9 @@ class RootSteps:
                 raise SetupError(f"session {self._session}: has its arms; take it down first")
             for spec in specs:
                 self._require_standing()
-                volume = volumes.attach(self._safe(spec), self._run / spec.name, say=heard)
-                self._let_in(volume)
+                volume = volumes.attach(self._safe(spec), self._run / spec.name, say=say_while_standing)
+                if self.caller is not None:
+                    volumes.let_in(volume, self.caller)
                 self._volumes[spec.name] = volume
             return tuple(self._volumes[spec.name] for spec in specs)
 
@@ -167,7 +165,8 @@ class RootSteps:
         """Make a directory on no arm's volume, for the data of one node of all arms; returns its path."""
         with self._lock:
             neutral = self._attach_directory(ALL_ARMS)
-            self._let_in(neutral)
+            if self.caller is not None:
+                volumes.let_in(neutral, self.caller)
             return neutral.mount / "elasticsearch"
 
     def start_shared(
@@ -492,33 +491,6 @@ class RootSteps:
         spec = VolumeSpec(name=name, type="directory", size_bytes=0)
         self._volumes[name] = volumes.attach(spec, self._run / name, backing=backing)
         return self._volumes[name]
-
-    def _let_in(self, volume: Volume) -> None:
-        """Let the caller's processes write to an arm, and read and set its limiters."""
-        if self.caller is None:
-            return
-        place = volume.control
-        sockets = [] if place is None else control.sockets_of(place)
-        for socket in sockets:
-            os.chown(socket, self.caller.uid, self.caller.gid, follow_symlinks=False)
-        if volume.spec.backend is Backend.AWS and mount_at(volume.mount) is None:
-            self._let_pass(volume.mount.parent)
-        with opened_below(volume.mount) as folder:
-            if (gone := unmounted(volume)) is not None:
-                raise SetupError(gone)
-            for name in _OWN_FOLDERS:
-                self._give(name, folder)
-
-    def _let_pass(self, point: Path) -> None:
-        """Of a snapshot's file system, whose root may be closed to the caller, or another's to change."""
-        assert self.caller is not None
-        os.chown(point, 0, self.caller.gid)
-        point.chmod(0o710)
-
-    def _give(self, path: str | Path, folder: int | None = None) -> None:
-        assert self.caller is not None
-        os.mkdir(path, 0o700, dir_fd=folder)
-        os.chown(path, self.caller.uid, self.caller.gid, dir_fd=folder, follow_symlinks=False)
 
 
 def empty_steady_caches(plan: Plan, started: Iterable[Node], evict: Callable[[str], object]) -> None:

@@ -28,7 +28,7 @@ from esrally_ebs.volumes.emulated.calibration import ReadErrors
 from esrally_ebs.volumes.emulated.calibration import calibrate_on_data as _calibrate_on_data
 from esrally_ebs.volumes.emulated.control import read_state
 from esrally_ebs.volumes.emulated.release import sweep_images
-from esrally_ebs.volumes.lent import lend
+from esrally_ebs.volumes.lent import lend, let_in
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "dry_run",
     "grow",
     "lend",
+    "let_in",
     "sweep_aws",
     "sweep_images",
     "this_owner",

@@ -1,5 +1,6 @@
-"""Lends a directory of the user's to a node: binds it below the session's directory, and gives it back later.
+"""Lends what is one user's to another: a user's directory to a node, an arm's volume to the caller by sudo.
 
+A directory is bound below the session's, and given back later.
 A repository of snapshots is lent read-only, and keeps its owner. The directory is passed as a descriptor, so
 that nobody can exchange it.
 """
@@ -10,15 +11,18 @@ import stat
 from pathlib import Path
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.mounts import mount_at
-from esrally_ebs.machine.private import give_tree
+from esrally_ebs.machine.caller import Caller
+from esrally_ebs.machine.mounts import mount_at, unmounted
+from esrally_ebs.machine.private import give_tree, make_folder, opened_below
 from esrally_ebs.machine.processes import run
-from esrally_ebs.model import NODE_USER, Kind, Volume, VolumeSpec
+from esrally_ebs.model import NODE_USER, Backend, Kind, Volume, VolumeSpec
+from esrally_ebs.volumes.emulated.control import sockets_of
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
 _MOUNT, _DATA = "mnt", "elasticsearch"
 _MS_BIND, _MS_REMOUNT, _MS_NOSUID_NODEV_NOEXEC, _MS_RDONLY = 4096, 32, 14, 1
 _UNMOUNT_S = 60.0
+_OWN_FOLDERS = ("elasticsearch", "fio")  # on an arm's volume: filled by the caller's processes
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -82,3 +86,21 @@ def _bind(source: str, point: Path, flags: int) -> None:
     if _libc.mount(source.encode(), str(point).encode(), None, flags, None):
         error = ctypes.get_errno()
         raise SetupError(f"{point}: cannot be bound: {os.strerror(error)}; see the kernel log")
+
+
+def let_in(volume: Volume, caller: Caller) -> None:
+    """Let the caller's processes write to an arm, and read and set its limiters.
+
+    Raises SetupError if its volume is no longer mounted.
+    """
+    for socket in () if volume.control is None else sockets_of(volume.control):
+        os.chown(socket, caller.uid, caller.gid, follow_symlinks=False)
+    if volume.spec.backend is Backend.AWS and mount_at(volume.mount) is None:
+        # the root of a snapshot's file system, which may be closed to the caller, or another's to change
+        os.chown(volume.mount.parent, 0, caller.gid)
+        volume.mount.parent.chmod(0o710)
+    with opened_below(volume.mount) as folder:
+        if (gone := unmounted(volume)) is not None:
+            raise SetupError(gone)
+        for name in _OWN_FOLDERS:
+            make_folder(name, caller.uid, caller.gid, parent=folder)

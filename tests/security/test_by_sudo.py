@@ -19,7 +19,7 @@ from shared_python import NOBODY, by_sudo, environment
 from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.processes import argv_of
 from esrally_ebs.model import NODE_USER, AwsSpec, Kind, Volume, VolumeSpec
-from esrally_ebs.session.root_steps import RootSteps
+from esrally_ebs.volumes import backends as volumes
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 
@@ -388,8 +388,8 @@ def test_the_user_passes_the_root_of_a_snapshot_and_changes_nothing_there(
     point.chmod(0o750)
     os.chown(point, NODE_USER, NODE_USER)
     spec = VolumeSpec(name="a", type="gp3", aws=AwsSpec(snapshot="snap-0123456789abcdef0"))
-    steps = RootSteps(Caller(NOBODY, NOBODY, "nobody", "/nonexistent"), start_reaper=lambda *_: None)
-    steps._let_in(Volume(spec=spec, kind=Kind.EBS, mount=own))
+    volume = Volume(spec=spec, kind=Kind.EBS, mount=own)
+    volumes.let_in(volume, Caller(NOBODY, NOBODY, "nobody", "/nonexistent"))
     status = point.stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (0, NOBODY, 0o710)
     assert (own / "fio").stat().st_uid == NOBODY

@@ -29,6 +29,7 @@ from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, OPERATIONS, KeeperClie
 from esrally_ebs.session.root_steps import RootSteps
 from esrally_ebs.store import running
 from esrally_ebs.store.context import FIO_PID, OF_CALLER
+from esrally_ebs.volumes import backends as volumes
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
 
@@ -240,7 +241,7 @@ def test_nothing_is_made_below_the_mount_point_of_an_arm_that_was_unmounted(tmp_
     volume = describe(VolumeSpec(name="a", type="gp3", size_bytes=1 << 30), mount, Kind.EMULATED)
     processes.run(["umount", mount], timeout_s=10)
     with pytest.raises(SetupError, match="arm a: its volume is no longer mounted"):
-        RootSteps(Caller(NOBODY, NOBODY, "nobody", "/nonexistent"))._let_in(volume)
+        volumes.let_in(volume, Caller(NOBODY, NOBODY, "nobody", "/nonexistent"))
     assert list(mount.iterdir()) == []
 
 
