@@ -1,6 +1,6 @@
 """How near the knee that is found is to the true one, on simulated queues and on real nodes.
 
-         .venv/bin/python benchmarks/knee.py [--runs 100]
+         .venv/bin/python benchmarks/knee.py [--runs 1000] [--step 120]
     sudo .venv/bin/python benchmarks/knee.py --sessions 20 --results knee.jsonl [--volume]
 
 Queues are first come, first served by some servers, with arrivals as steps make them; true is the rate at
@@ -83,12 +83,12 @@ def one(
     return knee.rate, knee.low, knee.high, sum(step.requests / step.rate / 0.8 for step in steps if step.rate)
 
 
-def of_queues(runs: int) -> None:
+def of_queues(runs: int, step_s: float) -> None:
     """Print a line per queue."""
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for queue in QUEUES:
             law, servers, mean_s, bound = queue
-            search = KneeSearch.of(DesignPlan(knee=bound))
+            search = KneeSearch.of(DesignPlan(knee=bound, step=step_s))
             truth = simulated_queue.true_knee(
                 service_times(law, mean_s), servers, search, TRUTH * (16 if servers == 1 else 1)
             )
@@ -134,14 +134,15 @@ def of_real_nodes(sessions: int, results: Path, lock: Path, track: Path) -> None
 def main() -> int:
     """Print a line per queue, or per session."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--step", type=float, default=DesignPlan().step, help="seconds, on simulated queues")
     parser.add_argument("--sessions", type=int, help="how many there shall be in the file of results")
     parser.add_argument("--results", type=Path, default=Path("knee.jsonl"))
     parser.add_argument("--volume", dest="track", action="store_const", const=LOOKUPS, default=TRACK)
     parser.add_argument("--lock", type=Path, default=Path(os.devnull))
     words = parser.parse_args()
     if words.sessions is None:
-        of_queues(words.runs)
+        of_queues(words.runs, words.step)
         return 0
     be_called("ebs-sessions")
     os.umask(0o022)
