@@ -40,7 +40,9 @@ UNLIMITED: Final = "time limits taken off, as what is not answered in time would
 _WRAPPER: Final = re.compile(r'\{\s*"wrapper"\s*:\s*\{\s*"query"\s*:\s*"([\w+/=]+)"\s*\}\s*\}')
 
 
-_ISO_TIME: Final = r"\d{4}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)?)?(Z|[+-]\d\d:?\d\d)?"
+# Real months and days only, and no zone without a time: 4111-22-3333 is somebody's number.
+_DAY: Final = r"\d{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01])"
+_ISO_TIME: Final = rf"{_DAY}([T ]\d\d(:\d\d(:\d\d([.,]\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)?)?)?"
 _ISO_DATE: Final = re.compile(rf"{_ISO_TIME}(\|\|.*)?")
 _DATE: Final = re.compile(  # day or year first
     r"(?:(?:19|20)\d\d([/.-])\d\d?\1\d\d?|\d\d?([/.-])\d\d?\2(?:19|20)\d\d)"
