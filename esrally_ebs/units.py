@@ -30,6 +30,7 @@ _BYTES = {
 }
 _BYTES |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
 _SIZE = "a size; write for example '100GiB' or '128m'"
+_MOST_DIGITS = 6  # after the point, of a percentage
 _SECONDS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*\Z", re.IGNORECASE)
 
@@ -113,6 +114,13 @@ def format_rate(a_second: float) -> str:
 def format_share(share: float) -> str:
     """A margin or confidence as a percentage with all its digits: ``"95%"``, ``"99.5%"``, ``"2.5%"``."""
     return f"{share * 100:.4g}%"
+
+
+def format_beside(share: float, bound: float, *, digits: int = 0) -> str:
+    """A share as a percentage of so many decimals, or of as many as tell it from ``bound``: ``"15.2%"``."""
+    while digits < _MOST_DIGITS and share != bound and f"{share:.{digits}%}" == f"{bound:.{digits}%}":
+        digits += 1
+    return f"{share:.{digits}%}"
 
 
 def number_of(count: int, noun: str) -> str:

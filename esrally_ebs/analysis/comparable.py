@@ -24,7 +24,7 @@ from esrally_ebs.model import Check, Kind, Severity, State
 from esrally_ebs.store.encoding import baseline_of
 from esrally_ebs.store.parts import UNREADABLE
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_bytes, format_seconds
+from esrally_ebs.units import format_beside, format_bytes, format_seconds, format_share
 
 # Settings of an attached volume that affect searches by themselves.
 VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
@@ -313,10 +313,12 @@ def _cold(session: Session, measured: pa.Table) -> Check | None:
         return Check(name="cold", ok=False, value="unknown", text=text)
     worst = float(pc.max(known).as_py())
     bound = session.plan.cache.max_resident
+    value = format_beside(worst, bound, digits=2)
     text = (
-        f"at most {worst:.2%} of the index was in the page cache before a cold request ({bound:.2%} allowed)"
+        f"at most {value} of the index was in the page cache before a cold request"
+        f" ({format_share(bound)} allowed)"
     )
-    return Check(name="cold", ok=worst <= bound, value=f"{worst:.2%}", text=text)
+    return Check(name="cold", ok=worst <= bound, value=value, text=text)
 
 
 def _clients(session: Session, measured: pa.Table) -> Check | None:

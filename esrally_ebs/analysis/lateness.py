@@ -22,6 +22,7 @@ from esrally_ebs.analysis.profile import (
 from esrally_ebs.analysis.summary import counted
 from esrally_ebs.model import Check
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import format_beside
 
 LATENESS: Final = "lateness"
 # Emulated volumes beside their nodes are up to 11 % late on a quiet machine (analysis/marks.py).
@@ -55,7 +56,7 @@ def check_lateness(session: Session, windows: Sequence[Window]) -> Check | None:
         if max(late.values()) > _MAX_LATE:
             text = f"emulated volumes were late by less than {_NOTICED:.0%} of the requests' time"
         return Check(name=LATENESS, ok=True, value=value, text=text)
-    named = ", ".join(f"{share:.0%} on {arm}" for arm, share in noticed.items())
+    named = ", ".join(f"{format_beside(share, _MAX_LATE)} on {arm}" for arm, share in noticed.items())
     return Check(
         name=LATENESS,
         ok=False,

@@ -18,7 +18,7 @@ from esrally_ebs.analysis.profile import Profile, Profiles, block_profiles, task
 from esrally_ebs.analysis.summary import is_of_rounds, rows_by
 from esrally_ebs.model import Event
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import number_of
+from esrally_ebs.units import format_beside, format_share, number_of
 
 # Least share of the time of a block's requests for an event to count.
 MATTERS = 0.01
@@ -178,7 +178,8 @@ def _resident(session: Session) -> Iterator[tuple[Block, Cause]]:
     for arm, task, round_, resident in zip(*(own[name].to_pylist() for name in columns), strict=True):
         most[arm, task, round_] = max(resident, most.get((arm, task, round_), 0.0))
     for block, resident in most.items():
-        text = f"{resident:.2%} of the index was in the page cache ({bound:.2%} allowed)"
+        share = format_beside(resident, bound, digits=2)
+        text = f"{share} of the index was in the page cache ({format_share(bound)} allowed)"
         yield block, Cause(kind="resident", what="not cold", text=text)
 
 

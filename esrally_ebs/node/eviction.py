@@ -18,7 +18,7 @@ from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, is_root
 from esrally_ebs.machine.procfs import Mapping, parse_maps
 from esrally_ebs.model import Node
 from esrally_ebs.node.page_cache import FileId, Files, opened, page_out, sync_filesystem
-from esrally_ebs.units import format_bytes
+from esrally_ebs.units import format_beside, format_bytes, format_share
 
 _PASSES = 2  # pages on a CPU's own list cannot be taken; the first pass drains these lists
 _RETRY_PAUSE_S = 0.2  # lets a merge or refresh that reads the index finish
@@ -132,8 +132,9 @@ def make_cold(
             )
         clock.sleep(_RETRY_PAUSE_S)
     raise MeasurementError(
-        f"{warmest.data_dir}: {last.resident_after:.1%} of {format_bytes(last.bytes)} still in the page cache"
-        f" after {retries + 1} evictions ({max_resident:.1%} allowed); end whatever else reads the index of "
+        f"{warmest.data_dir}: {format_beside(last.resident_after, max_resident, digits=1)} of"
+        f" {format_bytes(last.bytes)} still in the page cache after {retries + 1} evictions"
+        f" ({format_share(max_resident)} allowed); end whatever else reads the index of "
         f"{warmest.container} (other clients of a search do, too), or use cache:warm"
     )
 

@@ -3,7 +3,14 @@
 import pytest
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.units import MAX_BYTES, format_rate, format_seconds, parse_bytes, parse_seconds
+from esrally_ebs.units import (
+    MAX_BYTES,
+    format_beside,
+    format_rate,
+    format_seconds,
+    parse_bytes,
+    parse_seconds,
+)
 
 
 @pytest.mark.parametrize(
@@ -66,3 +73,13 @@ def test_a_quantity_that_no_number_holds_is_refused_by_name() -> None:
         parse_bytes("9" * 400, what="bs")
     with pytest.raises(PlanError, match="rest: more seconds"):
         parse_seconds("9" * 400 + "h", what="rest")
+
+
+@pytest.mark.parametrize(
+    ("share", "bound", "digits", "text"),
+    [(0.5, 0.15, 0, "50%"), (0.151, 0.15, 0, "15.1%"), (0.15, 0.15, 0, "15%"), (0.01001, 0.01, 2, "1.001%")],
+)
+def test_a_share_beyond_a_bound_reads_as_beyond_it(
+    share: float, bound: float, digits: int, text: str
+) -> None:
+    assert format_beside(share, bound, digits=digits) == text
