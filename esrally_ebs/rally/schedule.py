@@ -24,7 +24,7 @@ from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally import open_loop, recovery, request_source
 from esrally_ebs.rally.request_source import BLOCK
-from esrally_ebs.rally.settings import updated
+from esrally_ebs.rally.settings import excluding, updated
 from esrally_ebs.session import protocol
 from esrally_ebs.session.root_steps import MAX_LENT
 from esrally_ebs.workload.queries import replay
@@ -66,7 +66,7 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         without = "; searches after it are then asked without it" if any(map(is_search, later)) else ""
         raise PlanError(
             f"task {listed}: after a search, where every round would do it again on each arm; put it before "
-            f"the searches or leave it out: --exclude-tasks={','.join(task.name for task in after)}{without}"
+            f"the searches or leave it out: {excluding(task.name for task in after)}{without}"
         )
     for element in schedule[begins:]:
         if element.nested:
@@ -126,24 +126,24 @@ def _parts(params: Mapping[str, Any]) -> list[Any]:
 
 def _require_writes_beside(element: Any) -> None:
     """Raise PlanError unless a ``parallel`` element has searches, with bulk tasks beside them."""
-    names = ",".join(task.name for task in element)
+    names, without = ",".join(task.name for task in element), excluding(task.name for task in element)
     others = [task for task in element if not is_search(task)]
     if not others and len(list(element)) > 1:
         raise PlanError(
             f"tasks {names}: run in parallel, so that how long a search takes depends on what the others "
-            f"do just then, on each volume something else; leave some out with --exclude-tasks={names}"
+            f"do just then, on each volume something else; leave some out with {without}"
         )
     for task in others:
         if task.operation.type != _WRITE:
             raise PlanError(
                 f"task {task.name} ({task.operation.type}): runs beside others, where only searches and bulk "
-                f"tasks can be repeated on each arm; leave it out with --exclude-tasks={task.name}"
+                f"tasks can be repeated on each arm; leave it out with {excluding([task.name])}"
                 f"{_tag_of([task])}"
             )
     if others and len(others) == len(list(element)):
         raise PlanError(
             f"tasks {names}: index after a search, where every round would do it again on each arm; put them "
-            f"before the searches, or searches beside them, or leave them out: --exclude-tasks={names}"
+            f"before the searches, or searches beside them, or leave them out: {without}"
         )
 
 
@@ -267,10 +267,10 @@ def _require_own_names(elements: Iterable[Any]) -> None:
 def _require_plain(building: Sequence[Any], plan: Plan) -> None:
     """Raise PlanError for tasks before any search that cannot be compared themselves."""
     for element in (element for element in building if element.nested):
-        names = ",".join(task.name for task in element)
+        names = [task.name for task in element]
         raise PlanError(
-            f"tasks {names}: run in parallel, and indexing can only be compared task by task; leave them out "
-            f"with --exclude-tasks={names}{_tag_of(element)}"
+            f"tasks {','.join(names)}: run in parallel, and indexing can only be compared task by task; leave"
+            f" them out with {excluding(names)}{_tag_of(element)}"
         )
     if plan.design.starts > 1:
         raise PlanError("design.starts: is of searches, and the challenge has none; set it to 1")

@@ -2,7 +2,8 @@
 
 import configparser
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,11 @@ def _with_cars(plan: Plan, names: Any, params: Mapping[str, Any]) -> Plan:
     if params:
         changes["params"] = {**plan.node.params, **params}
     return updated(plan, "node", **changes) if changes else plan
+
+
+def excluding(tasks: Iterable[str]) -> str:
+    """Rally's option to leave these tasks out, quoted for a shell: names may have blanks."""
+    return f"--exclude-tasks={shlex.quote(','.join(tasks))}"
 
 
 def updated(plan: Plan, section: str, **changes: Any) -> Plan:

@@ -124,6 +124,7 @@ def test_where_arms_index_by_themselves_all_documents_count(period: int | None, 
             "--exclude-tasks=merge,rest; searches after it are then asked without it",
         ),
         ([task("q"), task("a", "bulk"), task("b", "sleep")], "leave it out: --exclude-tasks=a,b"),
+        ([task("q"), task("add more", "bulk")], "leave it out: --exclude-tasks='add more'"),
         ([parallel(task("q"), task("p"))], "tasks q,p: run in parallel, so that how long a se"),
         ([task("p"), parallel(task("q"), task("r"))], "leave some out with --exclude-tasks=q,r"),
         (
