@@ -342,7 +342,7 @@ def _without_interval(
     blurred = [f"p{q}" for q in PERCENTILES if not has_enough_requests(q, least)]
     if least and blurred:
         per = "arm" if len(parts) == 1 else "arm and start (or volume)"
-        yield f"{' and '.join(blurred)}: no interval, {least} requests per {per} are too few for it"
+        yield f"{' and '.join(blurred)}: no interval, {number_of(least, 'request')} per {per}: too few for it"
     if open_ended:
         yield f"{' and '.join(open_ended)}: no interval, too few rounds hold the requests that decide it"
 

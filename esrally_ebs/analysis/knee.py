@@ -49,7 +49,7 @@ from esrally_ebs.plan import DesignPlan
 from esrally_ebs.plan.tables import MAX_PROBES, MAX_STEP_S, MAX_STEPS
 from esrally_ebs.store.encoding import MAX_TIME
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_rate, format_seconds, format_share
+from esrally_ebs.units import format_beside, format_rate, format_seconds, format_share
 
 EVENT = "step"  # says what a round was on an arm
 PROBE_S = 8.0  # a step that only looks for the order of magnitude
@@ -239,7 +239,7 @@ class KneeSearch:
         if not good:
             return Knee(why=f"no rate holds it, down to {format_rate(bad)}/s")
         if not math.isfinite(bad):
-            ended = "there it ended: raise design.budget"
+            ended = "there it ended: search for longer (design.budget)"
             ends = "the load generator makes no more" if good * 2 > MAX_RATE else ended
             return Knee(why=f"it held up to {format_rate(good)}/s, and {ends}")
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
@@ -251,14 +251,16 @@ class KneeSearch:
         below = [step for step in tried if step.rate < knee or math.isclose(step.rate, knee)]
         late = sum(step.late for step in below) / max(sum(step.requests for step in below), 1)
         if late > self.bound.allowed:
+            shown = format_beside(late, self.bound.allowed, digits=2)
             return (
-                f"up to this rate {late:.2%} of the requests were late, the bound allows "
-                f"{self.bound.allowed:.2%}: some take longer by themselves; the knee is lower, or is none"
+                f"up to this rate {shown} of the requests were late, the bound allows "
+                f"{format_share(self.bound.allowed)}: some take longer by themselves; the knee is lower, or"
+                " is none"
             )
         asked = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE)
         allowed = asked * self.bound.allowed
         if asked and allowed < _MIN_LATE_ALLOWED:
-            return f"the bound allows {allowed:.0f} late requests in all steps, too few: make steps longer"
+            return f"the bound allows {allowed:.3g} late requests in all steps, too few: make steps longer"
         share = self.bound.seconds / self.step_s
         if share > self.margin / 2:
             longer_s = 2 * self.bound.seconds / self.margin

@@ -95,9 +95,9 @@ def estimate_facts(name: str, of: Estimate, unit: str = "") -> dict[str, Value]:
     return {f"{name}{unit}": of.value, f"{name}_low{unit}": of.low, f"{name}_high{unit}": of.high}
 
 
-def percent_change(ratio: Estimate) -> str:
+def percent_change(ratio: Estimate, digits: int = 1) -> str:
     """A ratio as a change in per cent, with its interval if there is one."""
-    text = f"{(ratio.value - 1) * 100:+z.1f} %"
+    text = f"{(ratio.value - 1) * 100:+z.{digits}f} %"
     if ratio.low is None or ratio.high is None:
         return text
-    return f"{text} [{(ratio.low - 1) * 100:+z.1f}, {(ratio.high - 1) * 100:+z.1f}]"
+    return f"{text} [{(ratio.low - 1) * 100:+z.{digits}f}, {(ratio.high - 1) * 100:+z.{digits}f}]"

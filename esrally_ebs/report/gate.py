@@ -23,6 +23,7 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_share, one_line, printable
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 5}
+_DIGITS = (1, 2, 3)  # after the point, of a change in per cent
 _SAID = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.INCONCLUSIVE: "inconclusive"}
 
 
@@ -145,7 +146,15 @@ def _reason(gate: Gate, more: str) -> str:
 def found_text(decision: TaskDecision) -> str:
     """The result for one limit on one task."""
     name = f"p{decision.limit.percentile} of {decision.task}"
-    return f"{name} {percent_change(decision.ratio)}, limit {_limit(decision.limit)}"
+    return f"{name} {_change(decision)}, limit {_limit(decision.limit)}"
+
+
+def _change(decision: TaskDecision) -> str:
+    """The change, with as many digits as tell its interval's ends from the limit."""
+    ratio, limit = decision.ratio, decision.limit.slowdown * 100
+    ends = [(end - 1) * 100 for end in (ratio.low, ratio.high) if end is not None]
+    enough = (n for n in _DIGITS if all(f"{end:.{n}f}" != f"{limit:.{n}f}" for end in ends))
+    return percent_change(ratio, next(enough, _DIGITS[-1]))
 
 
 def _limit(limit: GateLimit) -> str:
@@ -155,7 +164,7 @@ def _limit(limit: GateLimit) -> str:
 def _task_lines(gate: Gate) -> Iterator[str]:
     width = max(len(decision.task) for decision in gate.decisions)
     for d in gate.decisions:
-        change = percent_change(d.ratio)
+        change = _change(d)
         name = f"p{d.limit.percentile}  {d.task:<{width}}"
         line = f"  {d.outcome:<12}  {name}  {change:<26}  limit {_limit(d.limit)}"
         yield one_line(f"{line}: {d.why}" if d.why else line)

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from esrally_ebs.analysis.knee import Knee, KneeSearch, Purpose, StepResult, steps_of
 from esrally_ebs.analysis.profile import Profile, Profiles, pooled
+from esrally_ebs.model import State
 from esrally_ebs.report.bottleneck import HeldBack, held_back
 from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.conditions import series_of
@@ -79,7 +80,9 @@ class Knees:
             if is_cut or (is_wide and not knee.doubt):
                 margin = format_share(self._search.margin)
                 steps = f"{long} of {self._search.steps} long steps"
-                ended = f"the search ended after {steps}: raise design.budget"
+                is_cancelled = self._session.state is State.CANCELLED
+                longer = "it was cancelled; search again" if is_cancelled else "raise design.budget"
+                ended = f"the search ended after {steps}: {longer}"
                 way = ended if is_cut else self._search.longer(knee)
                 yield f"{arm}: the knee is known to {knee.width:.1%}, not to {margin}; {way}"
             for node in self._session.plan.node_names(arm):

@@ -102,7 +102,7 @@ def test_where_a_start_has_too_few_requests_for_a_tail_it_is_said_of_starts() ->
     (only,) = judged(blocks([1.2, 1.21, 1.19]), 3).comparisons  # 60 requests an arm would be enough for p90
     assert only.percentiles[1].ratio.low is None
     assert only.warnings == (
-        "p90 and p99: no interval, 20 requests per arm and start (or volume) are too few for it",
+        "p90 and p99: no interval, 20 requests per arm and start (or volume): too few for it",
     )
 
 

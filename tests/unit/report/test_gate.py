@@ -14,7 +14,8 @@ from session_in_memory import session
 from small_plan import small_plan
 
 from esrally_ebs.analysis.compare import compare
-from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, decide, parse_limit
+from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, TaskDecision, decide, parse_limit
+from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import Blocks
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import Check, Event, Phase, State
@@ -75,7 +76,7 @@ def test_without_an_interval_nothing_is_decided_and_the_reason_is_said() -> None
     assert few_rounds.outcome is Outcome.INCONCLUSIVE
     assert few_rounds.decisions[0].why == "3 rounds: at least 6 are needed for an interval and a verdict"
     few_requests = gate({"t": 3.0}, GateLimit(percentile=99, slowdown=0.1), requests=5)
-    assert few_requests.decisions[0].why == "p90 and p99: no interval, 30 requests per arm are too few for it"
+    assert few_requests.decisions[0].why == "p90 and p99: no interval, 30 requests per arm: too few for it"
 
 
 def test_the_reason_is_that_of_the_percentile_which_is_limited() -> None:
@@ -85,7 +86,7 @@ def test_the_reason_is_that_of_the_percentile_which_is_limited() -> None:
     judged = gate_of({("t", arm): times for arm in "ab"}, *limits)
     assert [decision.why for decision in judged.decisions] == [
         "p90: no interval, too few rounds hold the requests that decide it",
-        "p99: no interval, 300 requests per arm are too few for it",
+        "p99: no interval, 300 requests per arm: too few for it",
     ]
 
 
@@ -140,6 +141,12 @@ def test_a_broken_limit_is_quoted_with_its_interval() -> None:
     assert gates.reason(recorded, gates.judge_session(recorded, [P50])).endswith(
         "the one limit is broken: p50 of t +20.0 % [+20.0, +20.0], limit +5 %"
     )
+
+
+def test_an_end_just_beyond_the_limit_has_the_digits_that_tell() -> None:
+    ratio = Estimate(value=1.06, low=1.0504, high=1.07)
+    decision = TaskDecision(task="t", limit=P50, ratio=ratio, outcome=Outcome.FAIL, why="")
+    assert gates.found_text(decision) == "p50 of t +6.00 % [+5.04, +7.00], limit +5 %"
 
 
 def test_reasons_of_several_kinds_are_told_apart() -> None:

@@ -28,7 +28,7 @@ from esrally_ebs.analysis.knee import (
     observe,
     steps_of,
 )
-from esrally_ebs.model import Event, parse_bound
+from esrally_ebs.model import Event, State, parse_bound
 from esrally_ebs.store.encoding import SAMPLES, TELEMETRY
 from esrally_ebs.store.session import Session
 
@@ -226,16 +226,24 @@ def test_a_knee_that_is_not_known_well_says_how_long_steps_must_be_that_a_plan_m
             assert text.endswith("no search is long enough to tell")
 
 
-@pytest.mark.parametrize("long", [0, 2])
-def test_a_search_that_its_budget_ended_asks_for_more_of_it_and_not_for_longer_steps(
-    session: Session, long: int
+@pytest.mark.parametrize(
+    ("long", "state", "way"),
+    [
+        (0, State.COMPLETE, "raise design.budget"),
+        (2, State.COMPLETE, "raise design.budget"),
+        (2, State.CANCELLED, "it was cancelled; search again"),
+    ],
+)
+def test_a_search_that_was_ended_asks_for_another_and_not_for_longer_steps(
+    session: Session, long: int, state: State, way: str
 ) -> None:
     steps = steps_of(session)["a"]
     kept = len(steps) - 6 + long
     cut = session.samples.filter(pc.less_equal(session.samples["round"], kept))
-    warnings = [text for text in report.build(replace(session, samples=cut)).warnings if text[:3] == "a: "]
+    built = report.build(replace(session, samples=cut, state=state))
+    warnings = [text for text in built.warnings if text[:3] == "a: "]
     (known,) = [text for text in warnings if "known to" in text]
-    assert known.endswith(f"; the search ended after {long} of 6 long steps: raise design.budget")
+    assert known.endswith(f"; the search ended after {long} of 6 long steps: {way}")
     assert bool(long) or warnings == [known]
 
 
