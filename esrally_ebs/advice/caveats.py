@@ -144,16 +144,21 @@ def _near_limit(advice: Advice) -> list[str]:
     option = advice.best or advice.today
     if advice.load is None or not option.keeps:
         return []
-    used = {share: name for name, share in option.prediction.used.items() if not name.endswith(CREDITS)}
-    share = max(used, default=0.0)
+    share, name = most_used(option)
     if share < _NEARLY_ALL:
         return []
-    name = NAMES.get(used[share], used[share])
     return [
         f"Queries use {share:.0%} of the {name} of {setting_text(option.spec)}:"
         " queues that come once in minutes are longer than the seconds that are predicted show, p99 above"
         " all. Take a setting of which less is used, or measure for minutes."
     ]
+
+
+def most_used(option: Option) -> tuple[float, str]:
+    """The share of its rate that the most used limit gives, and its name; ignores credits."""
+    used = {share: name for name, share in option.prediction.used.items() if not name.endswith(CREDITS)}
+    share = max(used, default=0.0)
+    return share, NAMES.get(used.get(share, ""), used.get(share, ""))
 
 
 def price_warnings(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from esrally_ebs.advice.advice import Advice, Option
-from esrally_ebs.advice.caveats import MODELS, caveats
+from esrally_ebs.advice.caveats import MODELS, caveats, most_used
 from esrally_ebs.advice.cells import (
     cell_table,
     error_cell,
@@ -99,6 +99,7 @@ def _details(advice: Advice) -> list[str]:
     for option in (advice.doubtful, advice.best):
         if option is not None:
             lines.append(f"{setting_text(option.spec)}: {_sentence(option)}.")
+            lines += _on_full_buckets(advice, option)
     if advice.best is not None:
         below, above = advice.neighbours()
         lines += [
@@ -109,6 +110,17 @@ def _details(advice: Advice) -> list[str]:
             if option is not None
         ]
     return lines
+
+
+def _on_full_buckets(advice: Advice, option: Option) -> list[str]:
+    """That a setting keeps the bound only as its buckets are full again when caches are dropped."""
+    share, limit = most_used(option)
+    if advice.load is not None or share <= 1 or option.spec == advice.recorded:
+        return []
+    return [
+        f"Do not buy it for that alone: one query after the other takes {share:.0%} of its {limit}. It is as"
+        " fast only because buckets fill while caches are dropped; --rate predicts queries that keep coming."
+    ]
 
 
 def _under(load: Load | None) -> list[str]:

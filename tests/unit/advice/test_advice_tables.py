@@ -33,6 +33,7 @@ from esrally_ebs.cli import main
 from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.report import RENDERERS, Report, render_html, render_json
 from esrally_ebs.units import GIB, KIB, MIB
+from esrally_ebs.volumes.virtual.replay import Load
 
 LOOSE = Bound(percentile=90, seconds=1.0)
 
@@ -281,3 +282,22 @@ def test_memory_is_as_doubtful_as_a_setting(predictor: Predictor) -> None:
 def test_settings_that_cost_the_same_but_for_rounding_differ_by_nothing() -> None:
     assert usd_text(10.0 - 10.000000000000002, sign=True) == "+0.00 USD"
     assert usd_text(1234.5, sign=True) == "+1,234.50 USD"
+
+
+def test_a_setting_that_is_fast_only_on_full_buckets_is_not_advised_without_a_word(
+    predictor: Predictor,
+) -> None:
+    """io2 of 100 IOPS was advised for queries that take twelve times as many, one after the other."""
+    advice = advise(predictor, GP3, LOOSE, region="us-east-1", types=["io2"])
+    best = advice.best
+    assert best is not None
+
+    def lines(used: dict[str, float], load: Load | None = None) -> list[str]:
+        busy = replace(best, prediction=replace(best.prediction, used=used))
+        report = report_of(replace(advice, best=busy, load=load), predictor)
+        return [line for line in report.details if line.startswith("Do not buy it for that alone")]
+
+    (line,) = lines({"iops": 12.32, "throughput": 0.5, "credits": 20.0})
+    assert "one query after the other takes 1232% of its volume IOPS" in line
+    assert not lines({"iops": 0.99, "credits": 20.0})
+    assert not lines({"iops": 12.32}, Load(1.0, 1))  # which has its own words
