@@ -416,7 +416,12 @@ def _format_of(logs: Sequence[Log], name: str) -> Format:
     begun = [log for log in logs if log.beginning != b""]  # today's file of rotated ones may be empty
     if not begun:
         raise _empty(logs[0])
-    formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in begun}
+    detected = {log: FORMATS[name] if name != AUTO else _detected(log) for log in begun}
+    formats = {log.path: format_ for log, format_ in detected.items() if format_}
+    if not formats:
+        raise _unknown(begun[0])
+    for log in begun:  # lines of an unknown one among others are counted, as are those within a log
+        log.rewind()
     (first, format_), *others = formats.items()
     for path, other in others:
         if other.parse is not format_.parse:
@@ -430,20 +435,26 @@ def _empty(log: Log) -> FormatError:
     return FormatError(f"{log.path}: is empty; name a log with searches")
 
 
-def _detected(log: Log) -> Format:
-    """The format of the first line that only one format can have."""
+def _detected(log: Log) -> Format | None:
+    """The format of the first line that only one format can have; None if there is no such line.
+
+    Raises FormatError, which says how to convert it, for a log within something else.
+    """
     hints: list[str] = []
     for line, _ in zip(log.lines(), range(_LINES_TO_LOOK_AT), strict=False):
         for format_ in FORMATS.values():
             if format_.matches(line):
-                log.rewind()
                 return format_
         hints += [what for pattern, what in _NOT_READ if pattern.match(line)]
     if hints:
         raise FormatError(f"{log.path}: is {hints[0]}")
     if not log.line:
         raise _empty(log)
-    raise FormatError(
+    return None
+
+
+def _unknown(log: Log) -> FormatError:
+    return FormatError(
         f"{log.path}: none of its first {log.line:,} lines is of a known format, of which"
         f" 'esrally-ebs workload import --format' takes one by name: {', '.join(FORMATS)}"
     )

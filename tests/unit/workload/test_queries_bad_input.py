@@ -68,6 +68,16 @@ def test_words_that_cannot_be_meant(
     assert (ended, says in line) == (code, True), line
 
 
+def test_lines_of_an_unknown_log_among_others_are_counted(log: Path, tmp_path: Path) -> None:
+    """One file of another program, matched by a pattern of names, refused the import of all."""
+    other, output = write(tmp_path / "gc.log", "[0.1s] GC(0) Pause", "[0.2s] GC(1) Pause"), tmp_path / "out"
+    assert main(["workload", "import", str(other), str(log), "--output", str(output)]) == 0
+    assert len((output / "queries.ndjson").read_text().splitlines()) == 1
+    excluded = json.loads((output / "excluded.json").read_text())
+    assert excluded["excluded"] == {"line cut off or not of the format": 2}
+    assert excluded["first"] == {"line cut off or not of the format": "gc.log:1"}
+
+
 @pytest.mark.parametrize("kind", ["directory", "fifo", "device"])
 def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = Path("/dev/zero") if kind == "device" else tmp_path / kind
