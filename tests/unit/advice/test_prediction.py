@@ -227,6 +227,14 @@ def test_the_p99_of_few_requests_may_be_as_long_as_the_slowest() -> None:
         assert (high_s >= 9.9) is reaches
 
 
+def test_an_error_just_beyond_what_is_allowed_reads_as_beyond_it() -> None:
+    of = recording(recorded())
+    made = Predictor(of, thread_of(of))
+    made.errors = {50: -0.0304, 90: 0.0, 99: 0.0}
+    with pytest.raises(MeasurementError, match=r"predicted -3\.04% off \(allowed: 3%\)"):
+        made.require_right()
+
+
 def test_a_trace_of_another_volume_gives_no_advice() -> None:
     made = recorded()
     other = replace(recording(made), spec=replace(GP3, type="io2", iops=8000, throughput_bytes_per_s=None))
