@@ -1,6 +1,6 @@
 """Volumes that a person attaches and detaches: arms without a session."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say =
     # take over what a killed 'up' left
     run = running.folder_of(session) if running.claim(session) else running.begin(session)
     try:
+        _detach_others(run, {spec.name for arm in plan.arm for spec in plan.volumes_of(arm)}, say)
         arms = tuple(
             Arm(
                 name=arm.name,
@@ -66,6 +67,13 @@ def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say =
         _undo(session, say)
         raise
     return [volume for arm in arms for volume in arm.volumes]
+
+
+def _detach_others(run: Path, names: Collection[str], say: Say) -> None:
+    """Detach what a killed ``up`` left that the plan no longer has; on AWS it would go on costing."""
+    for left in sorted(path for path in run.iterdir() if path.name not in names and read_record(path)):
+        say(f"volume {left.name}: the plan no longer has it, so it is detached")
+        volumes.detach(left)
 
 
 def _undo(session: str, say: Say) -> None:

@@ -48,6 +48,17 @@ def test_an_up_that_was_killed_is_nobodys_and_the_next_one_begins_anew(plan: str
     manual.down()
 
 
+def test_an_arm_that_the_plan_no_longer_has_goes_with_the_up_that_was_killed(plan: str) -> None:
+    manual.up(plan)
+    (run_dir() / "by-hand-two" / "owner").write_text("1 0")
+    Path(plan).write_text(PLAN.partition('[[arm]]\nname = "b"')[0])
+    lines: list[str] = []
+    assert [volume.spec.name for volume in manual.up(plan, say=lines.append)] == ["a"]
+    assert not (run_dir() / "by-hand-two" / "b").exists()
+    assert "volume b: the plan no longer has it, so it is detached" in lines
+    manual.down()
+
+
 def test_an_arm_that_cannot_be_attached_takes_the_others_down(plan: str) -> None:
     Path(plan).write_text(PLAN + '[[arm]]\nname = "c"\ntype = "gp9"\n')
     with pytest.raises(PlanError, match="no type 'gp9'"):
