@@ -20,7 +20,7 @@ from esrally_ebs.model import names_secret
 
 _TAIL_LINES = 3
 _NICENESS = 10
-_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # for root's tools
+_OFTEN_LEFT_OUT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ def which(tool: str) -> str | None:
 
 
 def _tool_path() -> str:
-    """PATH plus the directories of root's tools, which cron and ``su`` leave out."""
+    """PATH plus directories that cron and ``su`` leave out: of root's tools, and where Docker's may be."""
     path = os.environ.get("PATH", os.defpath)
-    return f"{path}:{_SBIN}" if path else path
+    return f"{path}:{_OFTEN_LEFT_OUT}" if path else path
 
 
 def run(

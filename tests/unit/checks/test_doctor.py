@@ -174,8 +174,9 @@ def test_a_tool_of_roots_is_there_also_where_cron_or_su_leaves_its_folder_out_of
 ) -> None:
     (tool := tmp_path / "mkfs.of-root").write_text("#!/bin/sh\necho 6.1.0\n")
     tool.chmod(0o755)
-    monkeypatch.setattr(processes, "_SBIN", str(tmp_path))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert "/usr/local/bin" in processes.tool_environment()["PATH"].split(":")  # Docker's, by hand
+    monkeypatch.setattr(processes, "_OFTEN_LEFT_OUT", str(tmp_path))
     assert requirements._ask(tool.name)[0] == "6.1.0"
     assert processes.run([tool.name], timeout_s=20) == "6.1.0\n"
     assert processes.which(tool.name) == str(tool)
