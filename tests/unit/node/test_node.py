@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from esrally_ebs import node
 from esrally_ebs.errors import CommandError, MeasurementError, SetupError
+from esrally_ebs.machine import processes
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.node import cgroups, engine, identity, life
@@ -306,6 +307,7 @@ def test_without_docker_nothing_is_left_over_and_nothing_to_remove(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(processes, "_OFTEN_LEFT_OUT", str(tmp_path))
     assert node.leftovers() == []
     node.remove("0c9e6d1c-0000-4000-8000-000000000000")
     with pytest.raises(SetupError, match="docker: not installed; run 'make setup'"):
