@@ -30,7 +30,7 @@ _BYTES = {
 }
 _BYTES |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
 _SIZE = "a size; write for example '100GiB' or '128m'"
-_MOST_DIGITS = 6  # after the point, of a percentage
+_MOST_DIGITS = 4  # after the point, of a percentage
 _SECONDS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*\Z", re.IGNORECASE)
 
@@ -116,11 +116,15 @@ def format_share(share: float) -> str:
     return f"{share * 100:.4g}%"
 
 
-def format_beside(share: float, bound: float, *, digits: int = 0) -> str:
-    """A share as a percentage of so many decimals, or of as many as tell it from ``bound``: ``"15.2%"``."""
-    while digits < _MOST_DIGITS and share != bound and f"{share:.{digits}%}" == f"{bound:.{digits}%}":
-        digits += 1
-    return f"{share:.{digits}%}"
+def digits_beside(share: float, bound: float, least: int = 0) -> int:
+    """How many digits after the point tell a percentage from ``bound``; ``least`` if it is the same."""
+    enough = (n for n in range(least, _MOST_DIGITS + 1) if f"{share:.{n}%}" != f"{bound:.{n}%}")
+    return next(enough, least)
+
+
+def format_beside(share: float, bound: float, *, least: int = 0) -> str:
+    """A share as a percentage, with as many digits as tell it from ``bound``: ``"15.2%"``."""
+    return f"{share:.{digits_beside(share, bound, least)}%}"
 
 
 def number_of(count: int, noun: str) -> str:

@@ -15,7 +15,7 @@ from esrally_ebs.catalog.limits import CREDITS, Model, Service
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.units import format_beside
+from esrally_ebs.units import digits_beside
 from esrally_ebs.volumes.virtual.replay import Column, Load, Replayed, Thread, replay
 
 PERCENTILES = (50, 90, 99)
@@ -228,10 +228,10 @@ class Predictor:
         for percentile, most in MAX_ERROR.items():
             error = self.errors[percentile]
             if abs(error) > most:
-                off = f"{'+' if error > 0 else '-'}{format_beside(abs(error), most, digits=1)}"
+                digits = digits_beside(abs(error), most, 1)
                 raise MeasurementError(
                     f"arm {self._of.spec.name}: the self-check fails: p{percentile} of the recorded volume is"
-                    f" predicted {off} off (allowed: {most:.0%}); no advice. {self._doubt}"
+                    f" predicted {error:+z.{digits}%} off (allowed: {most:.0%}); no advice. {self._doubt}"
                 )
         for task, (error, of_luck) in self.errors_by_task.items():
             if abs(error) - of_luck > MAX_TASK_ERROR:

@@ -313,7 +313,7 @@ def _cold(session: Session, measured: pa.Table) -> Check | None:
         return Check(name="cold", ok=False, value="unknown", text=text)
     worst = float(pc.max(known).as_py())
     bound = session.plan.cache.max_resident
-    value = format_beside(worst, bound, digits=2)
+    value = format_beside(worst, bound, least=2)
     text = (
         f"at most {value} of the index was in the page cache before a cold request"
         f" ({format_share(bound)} allowed)"

@@ -178,7 +178,7 @@ def _resident(session: Session) -> Iterator[tuple[Block, Cause]]:
     for arm, task, round_, resident in zip(*(own[name].to_pylist() for name in columns), strict=True):
         most[arm, task, round_] = max(resident, most.get((arm, task, round_), 0.0))
     for block, resident in most.items():
-        share = format_beside(resident, bound, digits=2)
+        share = format_beside(resident, bound, least=2)
         text = f"{share} of the index was in the page cache ({format_share(bound)} allowed)"
         yield block, Cause(kind="resident", what="not cold", text=text)
 

@@ -132,7 +132,7 @@ def make_cold(
             )
         clock.sleep(_RETRY_PAUSE_S)
     raise MeasurementError(
-        f"{warmest.data_dir}: {format_beside(last.resident_after, max_resident, digits=1)} of"
+        f"{warmest.data_dir}: {format_beside(last.resident_after, max_resident, least=1)} of"
         f" {format_bytes(last.bytes)} still in the page cache after {retries + 1} evictions"
         f" ({format_share(max_resident)} allowed); end whatever else reads the index of "
         f"{warmest.container} (other clients of a search do, too), or use cache:warm"

@@ -20,10 +20,9 @@ from esrally_ebs.report.bottleneck import bottleneck_lines, held_back
 from esrally_ebs.report.build import faults
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_share, one_line, printable
+from esrally_ebs.units import digits_beside, format_share, one_line, printable
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 5}
-_DIGITS = (1, 2, 3)  # after the point, of a change in per cent
 _SAID = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.INCONCLUSIVE: "inconclusive"}
 
 
@@ -138,12 +137,12 @@ def _reason(gate: Gate, more: str) -> str:
         return f"{kept} {format_share(gate.confidence)} confidence{'' if alone else ' for all together'}"
     if gate.outcome is Outcome.FAIL:
         worst = max(deciding, key=lambda d: d.ratio.value / (1 + d.limit.slowdown))
-        return f"{share} broken{'' if alone else '; the most'}: {found_text(worst)}"
+        return f"{share} broken{'' if alone else '; the most'}: {result_text(worst)}"
     doubts = "; ".join(dict.fromkeys(d.why for d in deciding))  # "; ": some contain commas
     return f"{share} not decided ({doubts}); more {more} may decide"
 
 
-def found_text(decision: TaskDecision) -> str:
+def result_text(decision: TaskDecision) -> str:
     """The result for one limit on one task."""
     name = f"p{decision.limit.percentile} of {decision.task}"
     return f"{name} {_change(decision)}, limit {_limit(decision.limit)}"
@@ -151,10 +150,9 @@ def found_text(decision: TaskDecision) -> str:
 
 def _change(decision: TaskDecision) -> str:
     """The change, with as many digits as tell its interval's ends from the limit."""
-    ratio, limit = decision.ratio, decision.limit.slowdown * 100
-    ends = [(end - 1) * 100 for end in (ratio.low, ratio.high) if end is not None]
-    enough = (n for n in _DIGITS if all(f"{end:.{n}f}" != f"{limit:.{n}f}" for end in ends))
-    return percent_change(ratio, next(enough, _DIGITS[-1]))
+    ratio, limit = decision.ratio, decision.limit.slowdown
+    ends = [end - 1 for end in (ratio.low, ratio.high) if end is not None]
+    return percent_change(ratio, max((digits_beside(end, limit, 1) for end in ends), default=1))
 
 
 def _limit(limit: GateLimit) -> str:
@@ -184,9 +182,9 @@ def render_junit(session: Session, gate: Gate) -> str:
             name += f" {_limit(decision.limit)}"  # CI keeps one result per name
         case = _case(suite, f"{gate.b} against {gate.a}", name)
         if decision.outcome is Outcome.FAIL:
-            _add_result(case, "failure", "slower", found_text(decision))
+            _add_result(case, "failure", "slower", result_text(decision))
         elif decision.outcome is Outcome.INCONCLUSIVE:
-            _add_result(case, "error", "inconclusive", f"{found_text(decision)}: {decision.why}")
+            _add_result(case, "error", "inconclusive", f"{result_text(decision)}: {decision.why}")
     return _xml(suite, out=render_gate(session, gate))
 
 

@@ -76,10 +76,14 @@ def test_a_quantity_that_no_number_holds_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "bound", "digits", "text"),
-    [(0.5, 0.15, 0, "50%"), (0.151, 0.15, 0, "15.1%"), (0.15, 0.15, 0, "15%"), (0.01001, 0.01, 2, "1.001%")],
+    ("share", "bound", "least", "text"),
+    [
+        (0.5, 0.15, 0, "50%"),
+        (0.151, 0.15, 0, "15.1%"),
+        (0.15, 0.15, 0, "15%"),
+        (0.01001, 0.01, 2, "1.001%"),
+        (0.1 + 0.2, 0.3, 0, "30%"),
+    ],
 )
-def test_a_share_beyond_a_bound_reads_as_beyond_it(
-    share: float, bound: float, digits: int, text: str
-) -> None:
-    assert format_beside(share, bound, digits=digits) == text
+def test_a_share_beyond_a_bound_reads_as_beyond_it(share: float, bound: float, least: int, text: str) -> None:
+    assert format_beside(share, bound, least=least) == text

@@ -146,7 +146,7 @@ def test_a_broken_limit_is_quoted_with_its_interval() -> None:
 def test_an_end_just_beyond_the_limit_has_the_digits_that_tell() -> None:
     ratio = Estimate(value=1.06, low=1.0504, high=1.07)
     decision = TaskDecision(task="t", limit=P50, ratio=ratio, outcome=Outcome.FAIL, why="")
-    assert gates.found_text(decision) == "p50 of t +6.00 % [+5.04, +7.00], limit +5 %"
+    assert gates.result_text(decision) == "p50 of t +6.00 % [+5.04, +7.00], limit +5 %"
 
 
 def test_reasons_of_several_kinds_are_told_apart() -> None:
