@@ -41,8 +41,9 @@ _WRAPPER: Final = re.compile(r'\{\s*"wrapper"\s*:\s*\{\s*"query"\s*:\s*"([\w+/=]
 
 
 # Real months and days only, and no zone without a time: 4111-22-3333 is somebody's number.
-_DAY: Final = r"\d{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01])"
-_ISO_TIME: Final = rf"{_DAY}([T ]\d\d(:\d\d(:\d\d([.,]\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)?)?)?"
+_MONTH, _DAY = r"\d{4}-(0[1-9]|1[0-2])", r"(0[1-9]|[12]\d|3[01])"
+_CLOCK: Final = r"\d\d(:\d\d(:\d\d([.,]\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)?"
+_ISO_TIME: Final = rf"{_MONTH}(-{_DAY}([T ]{_CLOCK})?)?"
 _ISO_DATE: Final = re.compile(rf"{_ISO_TIME}(\|\|.*)?")
 _DATE: Final = re.compile(  # day or year first
     r"(?:(?:19|20)\d\d([/.-])\d\d?\1\d\d?|\d\d?([/.-])\d\d?\2(?:19|20)\d\d)"
