@@ -44,7 +44,7 @@ def take_down(session: str) -> list[str]:
         notes = directory / OF_CALLER
         ends = [partial(_end_fio, folder / FIO_PID) for folder in (directory, notes)]
         steps[:0] = [*ends, partial(block_trace.remove_trace, session)]
-        steps += [partial(volumes.detach, arm) for arm in _arms(directory) if arm != notes]
+        steps += [partial(volumes.detach, arm) for arm in arm_folders(directory) if arm != notes]
         steps.append(partial(_remove_notes, notes))
     problems: list[str] = []
     for step in steps:
@@ -60,8 +60,8 @@ def take_down(session: str) -> list[str]:
         return [str(error)]
 
 
-def _arms(directory: Path) -> list[Path]:
-    """The session's folders. Names with an underscore are not arms and come first: they may lie on an arm.
+def arm_folders(directory: Path) -> list[Path]:
+    """A session's folders. Names with an underscore are not arms and come first: they may lie on an arm.
 
     No folder is opened: root may not enter what a user has mounted on their own.
     """

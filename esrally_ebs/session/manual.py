@@ -71,9 +71,10 @@ def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say =
 
 def _detach_others(run: Path, names: Collection[str], say: Say) -> None:
     """Detach what a killed ``up`` left that the plan no longer has; on AWS it would go on costing."""
-    for left in sorted(path for path in run.iterdir() if path.name not in names and read_record(path)):
-        say(f"volume {left.name}: the plan no longer has it, so it is detached")
-        volumes.detach(left)
+    for left in clean.arm_folders(run):
+        if "_" not in left.name and left.name not in names:
+            say(f"volume {left.name}: the plan no longer has it, so it is detached")
+            volumes.detach(left)
 
 
 def _undo(session: str, say: Say) -> None:
