@@ -188,6 +188,7 @@ class KneeSearch:
     steps: int  # to measure, at most
     confidence: float  # of a look
     margin: float  # half an interval that is narrow enough, as a share of the knee
+    longer_by: str = "raise design.budget"  # what to do if the search ended before its knee was known
 
     @classmethod
     def of(cls, design: DesignPlan) -> "KneeSearch":
@@ -239,7 +240,7 @@ class KneeSearch:
         if not good:
             return Knee(why=f"no rate holds it, down to {format_rate(bad)}/s")
         if not math.isfinite(bad):
-            ended = "there it ended: search for longer (design.budget)"
+            ended = f"there it ended: {self.longer_by}"
             ends = "the load generator makes no more" if good * 2 > MAX_RATE else ended
             return Knee(why=f"it held up to {format_rate(good)}/s, and {ends}")
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
@@ -251,7 +252,7 @@ class KneeSearch:
         below = [step for step in tried if step.rate < knee or math.isclose(step.rate, knee)]
         late = sum(step.late for step in below) / max(sum(step.requests for step in below), 1)
         if late > self.bound.allowed:
-            shown = format_beside(late, self.bound.allowed, digits=2)
+            shown = format_beside(late, self.bound.allowed, least=2)
             return (
                 f"up to this rate {shown} of the requests were late, the bound allows "
                 f"{format_share(self.bound.allowed)}: some take longer by themselves; the knee is lower, or"

@@ -19,6 +19,7 @@ from esrally_ebs.units import format_rate, format_share
 _NEAR_KNEE = 0.15  # of the rate's logarithm: steps this close to the knee show what limits it
 _BUSY_SHARE = 0.8  # share of time that processors or clients are busy: then queues before them are long
 _LASTS_S = 86_400.0  # no warning if full credits last for a day
+_ENDED = {State.CANCELLED: "was cancelled", State.FAILED: "failed"}
 _PURPOSES = {
     Purpose.ALONE: "one at a time",
     Purpose.PROBE: "to find the order",
@@ -32,6 +33,10 @@ class Knees:
         self._session = session
         self._against = against
         self._search = KneeSearch.of(session.plan.design)
+        if session.state in (State.CANCELLED, State.FAILED):
+            self._search = replace(
+                self._search, longer_by=f"its session {_ENDED[session.state]}; search again"
+            )
         self._steps = {
             arm: {round_: by_round[round_] for round_ in sorted(by_round)}
             for arm, by_round in steps_of(session).items()
@@ -80,9 +85,7 @@ class Knees:
             if is_cut or (is_wide and not knee.doubt):
                 margin = format_share(self._search.margin)
                 steps = f"{long} of {self._search.steps} long steps"
-                is_cancelled = self._session.state is State.CANCELLED
-                longer = "it was cancelled; search again" if is_cancelled else "raise design.budget"
-                ended = f"the search ended after {steps}: {longer}"
+                ended = f"the search ended after {steps}: {self._search.longer_by}"
                 way = ended if is_cut else self._search.longer(knee)
                 yield f"{arm}: the knee is known to {knee.width:.1%}, not to {margin}; {way}"
             for node in self._session.plan.node_names(arm):

@@ -231,7 +231,8 @@ def test_a_knee_that_is_not_known_well_says_how_long_steps_must_be_that_a_plan_m
     [
         (0, State.COMPLETE, "raise design.budget"),
         (2, State.COMPLETE, "raise design.budget"),
-        (2, State.CANCELLED, "it was cancelled; search again"),
+        (2, State.CANCELLED, "its session was cancelled; search again"),
+        (2, State.FAILED, "its session failed; search again"),
     ],
 )
 def test_a_search_that_was_ended_asks_for_another_and_not_for_longer_steps(
