@@ -156,9 +156,9 @@ def _near_limit(advice: Advice) -> list[str]:
 
 def most_used(option: Option) -> tuple[float, str]:
     """The share of its rate that the most used limit gives, and its name; ignores credits."""
-    used = {share: name for name, share in option.prediction.used.items() if not name.endswith(CREDITS)}
-    share = max(used, default=0.0)
-    return share, NAMES.get(used.get(share, ""), used.get(share, ""))
+    used = option.prediction.used
+    share, name = max(((used[name], name) for name in used if not name.endswith(CREDITS)), default=(0.0, ""))
+    return share, NAMES.get(name, name)
 
 
 def price_warnings(

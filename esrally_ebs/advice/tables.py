@@ -113,14 +113,14 @@ def _details(advice: Advice) -> list[str]:
 
 
 def _on_full_buckets(advice: Advice, option: Option) -> list[str]:
-    """That a setting keeps the bound only as its buckets are full again when caches are dropped."""
+    """Says that a setting is as fast only as its buckets are full again whenever caches are dropped."""
     share, limit = most_used(option)
     is_today = setting_text(option.spec) == setting_text(advice.recorded)  # which was seen to be as fast
     if advice.load is not None or share <= 1 or is_today:
         return []
     return [
-        f"Do not buy it for that alone: one query after the other takes {share:.0%} of its {limit}. It is as"
-        " fast only because buckets fill while caches are dropped; --rate predicts queries that keep coming."
+        f"Do not buy it for that alone: one query after the other takes {share:.0%} of its {limit}, as"
+        " buckets fill while caches are dropped; --rate predicts queries that keep coming."
     ]
 
 
