@@ -384,7 +384,7 @@ def test_an_index_of_a_node_of_all_arms_lies_on_its_arm(address: str, run: Path,
 def test_what_lies_on_an_arm_is_unmounted_before_it(tmp_path: Path) -> None:
     for name in ("gp2", "lent_1", "a-1", "all_arms"):
         (tmp_path / name).mkdir()
-    assert [path.name for path in clean._arms(tmp_path)] == ["all_arms", "lent_1", "a-1", "gp2"]
+    assert [path.name for path in clean.arm_folders(tmp_path)] == ["all_arms", "lent_1", "a-1", "gp2"]
 
 
 def test_a_log_that_is_a_link_out_of_the_container_is_not_handed_on(
