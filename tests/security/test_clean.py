@@ -19,6 +19,7 @@ import pytest
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine import processes
 from esrally_ebs.machine.processes import Process, argv_of
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.session import clean
@@ -333,6 +334,7 @@ def test_it_is_said_that_an_engine_that_does_not_answer_was_not_asked(
         " does not answer; run 'make setup' or: sudo systemctl start docker\nnothing else is left behind\n"
     )
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setattr(processes, "_OFTEN_LEFT_OUT", str(tmp_path / "empty"))
     assert main(["clean"]) == 0
     assert capsys.readouterr().out == "nothing is left behind\n"
 
