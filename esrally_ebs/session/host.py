@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -126,7 +126,9 @@ class HostSteps(RootSteps):
 
     def run_job(self, arm: str, job: BaselineJob, round_: int) -> FioRun:
         try:
-            return run_fio(self._arm(arm), job, round_, pid_file=self._run / FIO_PID)
+            return run_fio(
+                self._arm(arm), job, round_, pid_file=self._run / FIO_PID, start=self._while_standing
+            )
         except EbsError as error:
             raise diagnosis.explain(error, self.cause(arm)) or error from error
 
@@ -206,6 +208,13 @@ class HostSteps(RootSteps):
     def cause(self, arm: str) -> str | None:
         """What is broken on an arm; None if nothing is."""
         return diagnosis.cause(self._arm(arm))
+
+    @contextmanager
+    def _while_standing(self) -> Iterator[None]:
+        """Keep volumes attached during the block. Raises SetupError once the session is to be taken down."""
+        with self._lock:
+            self._require_standing()
+            yield
 
     def _arm(self, name: str) -> Arm:
         return self._with_nodes(self._of(self._arms, name))

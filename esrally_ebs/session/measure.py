@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,9 +52,15 @@ def measure_baseline(
 
 
 def run_fio(
-    arm: Arm, job: BaselineJob, round_: int, *, pid_file: Path, prepare: Prepare | None = None
+    arm: Arm,
+    job: BaselineJob,
+    round_: int,
+    *,
+    pid_file: Path,
+    prepare: Prepare | None = None,
+    start: baseline.Start = nullcontext,
 ) -> FioRun:
-    """Run the job on an arm of this machine; see ``measure_baseline``."""
+    """Run the job on an arm of this machine; see ``measure_baseline``, and ``run_job`` for ``start``."""
     started = time.monotonic()
     waited: list[float] = []
     begin: dict[str, float] = {}
@@ -68,7 +75,9 @@ def run_fio(
         began_at = time.time()
         return waited[-1]
 
-    text, rows = baseline.run_job(job, arm.volume, round_=round_, pid_file=pid_file, refill=refill)
+    text, rows = baseline.run_job(
+        job, arm.volume, round_=round_, pid_file=pid_file, refill=refill, start=start
+    )
     return FioRun(
         text=text,
         rows=rows,

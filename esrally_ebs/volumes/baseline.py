@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +23,8 @@ from esrally_ebs.model import BaselineRow, Volume
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.units import KIB, MIB, format_bytes
 from esrally_ebs.volumes.fio import PERCENTILES, parse_fio
+
+Start = Callable[[], AbstractContextManager[object]]
 
 _FIGURES = ("iops", "bandwidth_bytes_per_s", "mean_s", "p50_s", "p90_s", "p99_s", "p999_s")  # of a row
 _DIRECTORY = "fio"
@@ -44,26 +46,35 @@ def run_job(
     refill: Callable[[], float],
     round_: int = 0,
     timeout_s: float | None = None,
+    start: Start = nullcontext,
 ) -> tuple[str, list[BaselineRow]]:
     """Run one job on a file of its own below the volume's mount; returns fio's JSON, unchanged, and its rows.
 
     ``refill`` is called between layout and job; it returns when the volume's buckets are full. While fio
     runs, its pid is in ``pid_file``; it leads a process group without other processes, and is killed however
-    this function is left. ``timeout_s`` limits each of the two runs.
+    this function is left. ``timeout_s`` limits each of the two runs. The volume may be detached meanwhile,
+    except during blocks of ``start``, which raises once nothing may start any more: fio is ended then.
 
     Raises SetupError if fio is missing, fails (CommandError), or the mount is full, read-only or no longer
     the volume's; FormatError for unknown output; PlanError for a job that cannot run alone.
     """
     if not job.stonewall:
         raise PlanError(f"baseline {job.name}: jobs run together only in virtual time; remove stonewall")
+
+    @contextmanager
+    def while_mounted() -> Iterator[None]:
+        with start():
+            _require_mounted(volume)
+            yield
+
     runner = functools.partial(
         _run_fio,
         what=f"baseline {job.name} on {volume.spec.name}",
         pid_file=pid_file,
         limit_s=timeout_s or _limit_s(job),
+        start=while_mounted,
     )
-    _require_mounted(volume)
-    with _scratch_file(volume.mount, job) as file:
+    with _scratch_file(volume.mount, job, while_mounted) as file:
         runner(layout_argv(job, file))
         refill()
         time.sleep(job.rest)
@@ -106,11 +117,12 @@ def _require_mounted(volume: Volume) -> None:
 
 
 @contextmanager
-def _scratch_file(mount: Path, job: BaselineJob) -> Iterator[Path]:
+def _scratch_file(mount: Path, job: BaselineJob, start: Start) -> Iterator[Path]:
     """A path for the job's file, with room for it; the file is removed afterwards."""
     file = mount / _DIRECTORY / _FILE
     try:
-        file.parent.mkdir(exist_ok=True)
+        with start():
+            file.parent.mkdir(exist_ok=True)
         file.unlink(missing_ok=True)
         free = shutil.disk_usage(mount).free
     except OSError as error:
@@ -130,9 +142,14 @@ def _scratch_file(mount: Path, job: BaselineJob) -> Iterator[Path]:
             file.parent.rmdir()
 
 
-def _run_fio(argv: Sequence[str], *, what: str, pid_file: Path, limit_s: float) -> str:
+def _run_fio(argv: Sequence[str], *, what: str, pid_file: Path, limit_s: float, start: Start) -> str:
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        with _started(argv, pid_file, out, err) as process:
+        with ExitStack() as ends:
+            with start():  # until it is noted: what is noted is ended with the session
+                process = _start(argv, out, err)
+                ends.callback(_end, process, pid_file)
+                if (noted := Process.of(process.pid)) is not None:  # still running
+                    pid_file.write_text(f"{noted.pid} {noted.start_ticks}\n")
             _wait(process, what, limit_s)
         out.seek(0)
         err.seek(0)
@@ -143,12 +160,9 @@ def _run_fio(argv: Sequence[str], *, what: str, pid_file: Path, limit_s: float) 
     return text
 
 
-@contextmanager
-def _started(
-    argv: Sequence[str], pid_file: Path, out: IO[str], err: IO[str]
-) -> Iterator[subprocess.Popen[str]]:
+def _start(argv: Sequence[str], out: IO[str], err: IO[str]) -> subprocess.Popen[str]:
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -159,14 +173,6 @@ def _started(
         )
     except FileNotFoundError as error:
         raise SetupError("fio: not found; install it (apt-get install fio)") from error
-    try:
-        noted = Process.of(process.pid)
-        if noted is not None:  # still running
-            pid_file.write_text(f"{noted.pid} {noted.start_ticks}\n")
-        yield process
-    finally:
-        _end(process)
-        pid_file.unlink(missing_ok=True)
 
 
 def _wait(process: subprocess.Popen[str], what: str, limit_s: float) -> None:
@@ -176,7 +182,7 @@ def _wait(process: subprocess.Popen[str], what: str, limit_s: float) -> None:
         )
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[str], pid_file: Path) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     try:
@@ -185,6 +191,7 @@ def _end(process: subprocess.Popen[str]) -> None:
         raise SetupError(
             f"fio (pid {process.pid}): does not end, its I/O hangs; run 'esrally-ebs clean'"
         ) from error
+    pid_file.unlink(missing_ok=True)
 
 
 def _next_step(message: str) -> str:

@@ -15,8 +15,11 @@ from stand_in_ssh import GREETING, HELPER, StandIn
 
 import esrally_ebs
 from esrally_ebs.errors import SetupError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.plan import BaselineJob
 from esrally_ebs.plan.tables import HostPlan
-from esrally_ebs.session import host, host_client
+from esrally_ebs.session import host, host_client, measure
+from esrally_ebs.store.context import Arm, Member
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
@@ -303,3 +306,21 @@ def test_a_way_to_a_node_is_waited_for_as_long_as_a_login_may_take(
     with pytest.raises(SetupError, match=r"^host a: arm gp3: its node is not reached over SSH"):
         host_client.Forward(HOST, "gp3", [9200])
     assert time.monotonic() - began < 15
+
+
+def test_no_fio_starts_on_a_host_once_it_takes_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked"
+    (tmp_path / "fio").write_text(f'#!/bin/sh\necho "$@" >>{asked}\n')
+    (tmp_path / "fio").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    steps = host.HostSteps(start_reaper=lambda *_: None)
+    steps.begin_here("s")
+    (volume,) = steps.attach((VolumeSpec(name="gp3", type="directory", size_bytes=0),))
+    steps._arms["gp3"] = Arm(name="gp3", cluster="gp3", members=(Member(volume=volume),))
+    monkeypatch.setattr(measure, "wait_refilled", lambda *_, **__: float(len(steps.take_down())))
+    monkeypatch.setattr(measure, "snapshot", lambda *_, **__: {})
+    with pytest.raises(SetupError, match="its volume has failed"):
+        steps.run_job("gp3", BaselineJob(name="j", rw="randread", bs=4096, size=1 << 20), 0)
+    (layout,) = asked.read_text().splitlines()
+    assert "--create_only=1" in layout
+    assert not any((tmp_path / "run").glob("*"))
