@@ -50,6 +50,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
 
+@pytest.fixture(autouse=True)
+def no_volumes_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests beside this one kill sessions, whose volumes are in run directories of their own."""
+    monkeypatch.setattr("esrally_ebs.volumes.backends.mounted_disks", list)
+
+
 @pytest.fixture
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """``home`` and ``run`` below this folder are the test's home and run directory, and not there yet."""

@@ -1,6 +1,7 @@
 """The machine's commands: ``doctor`` checks it, ``clean`` removes what killed sessions left on it."""
 
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Annotated
@@ -46,6 +47,7 @@ def clean_command(
     for name in running.sessions()[1]:
         _report(f"{run_dir() / name}: left alone, it does not carry our marks")
     is_noted, of_aws = _sweep(dead_instances=dead_instances)
+    is_noted |= _name_elsewhere()
     problems += of_aws
     if silence:
         _report(f"the Docker engine was not asked for nodes of killed sessions: {silence}")
@@ -61,6 +63,15 @@ def clean_command(
     if not problems:
         _report(f"nothing {'else ' if is_noted else ''}is left behind")
     return 3 if problems else 0
+
+
+def _name_elsewhere() -> bool:
+    """Name other run directories with volumes of killed sessions; returns whether there are any."""
+    directories = running.abandoned_elsewhere(volumes.mounted_disks())
+    for directory in directories:
+        command = f"ESRALLY_EBS_RUN={shlex.quote(str(directory))} esrally-ebs clean"
+        _report(f"{directory}: volumes of a killed session are mounted there; remove them: {command}")
+    return bool(directories)
 
 
 def _report(text: str) -> None:

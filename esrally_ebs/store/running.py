@@ -121,6 +121,24 @@ def owner_lives(session: str) -> bool:
         ) from error
 
 
+def abandoned_elsewhere(paths: Iterable[Path]) -> list[Path]:
+    """Other run directories that have one of these paths in a session whose owner has died.
+
+    Leaves out those that this user may not look into.
+    """
+    directories: set[Path] = set()
+    for folder in {folder for path in paths for folder in path.parents}:
+        with suppress(OSError, SetupError):
+            if (
+                folder.parent != run_dir().resolve()
+                and all(_is(stat.S_ISREG, mark) for mark in (folder.parent / MARK, folder / OWNER))
+                and (owner := _owner(folder)) != BY_HAND
+                and _alive(owner) is None
+            ):
+                directories.add(folder.parent)
+    return sorted(directories)
+
+
 def other_at(session: str) -> Process | None:
     """Another process now attaching or detaching a session's volumes; None if there is none, or unknown."""
     with suppress(OSError, SetupError):

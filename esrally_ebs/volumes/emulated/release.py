@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from esrally_ebs.errors import CommandError, SetupError
-from esrally_ebs.machine.mounts import mount_at, remove_mount_point
+from esrally_ebs.machine.mounts import mount_at, mounts, remove_mount_point
 from esrally_ebs.machine.private import require_private
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, Process, run, shares_mounts
 from esrally_ebs.machine.resources import home, run_dir
@@ -79,6 +79,17 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     if not any(directory.parent.glob(f"*/{RECORD_NAME}")):
         for page in directory.parent.glob(f"*{PAGE_SUFFIX}"):
             page.unlink(missing_ok=True)
+
+
+def mounted_disks() -> list[Path]:
+    """Where root has mounted daemons' files, in whatever run directory."""
+    return [
+        mount.mount_point
+        for mount in mounts()
+        # the kernel gives a user's own FUSE mounts that user's id; their names may be anything
+        if (mount.filesystem, mount.source) == ("fuse", daemon.MOUNT_SOURCE)
+        and "user_id=0" in mount.super_options.split(",")
+    ]
 
 
 def note_loops(directory: Path, names: Sequence[str]) -> None:

@@ -12,11 +12,13 @@ import pytest
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.procfs import parse_mountinfo
 from esrally_ebs.model import VolumeSpec, short_name
 from esrally_ebs.node.dataset import unfinished_folder
 from esrally_ebs.session import clean, manual
 from esrally_ebs.store import context, running
 from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated import release
 from esrally_ebs.volumes.emulated.release import image_of, image_roots
 
 
@@ -84,6 +86,43 @@ def test_an_index_that_a_session_is_building_stays_when_the_clock_was_set_on(
     monkeypatch.setattr(clean, "booted_at_s", lambda: time.time() + 3600)
     assert list(clean.clean()) == []
     assert building.exists()
+
+
+MOUNTED = """\
+27 1 0:23 / / rw - ext4 /dev/vda1 rw
+51 27 0:43 / {0}/killed/gp3/disk rw - fuse ebs-volume rw,user_id=0,group_id=0
+52 27 0:44 / {0}/killed/gp2/1/disk rw - fuse ebs-volume rw,user_id=0,group_id=0
+53 27 0:45 / {0}/planted/gp3/disk rw - fuse ebs-volume rw,user_id=1000,group_id=1000
+54 27 0:46 / {0}/other/gp3/disk rw - fuse sshfs rw,user_id=0,group_id=0
+"""
+
+
+def test_only_what_root_has_mounted_is_an_emulated_volumes_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = parse_mountinfo(MOUNTED.format(tmp_path), "mounts")
+    monkeypatch.setattr(release, "mounts", lambda: mounts)
+    assert release.mounted_disks() == [tmp_path / "killed/gp3/disk", tmp_path / "killed/gp2/1/disk"]
+
+
+def test_volumes_of_a_session_that_was_killed_in_another_run_directory_are_named_and_left(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disks = []
+    for directory, owner in (("run 2", "1 0"), ("by-hand", running.BY_HAND), ("lives", ""), ("run", "1 0")):
+        monkeypatch.setenv("ESRALLY_EBS_RUN", str(run.with_name(directory)))
+        folder = running.begin("s")
+        if owner:
+            (folder / "owner").write_text(owner)
+        disks += [folder / "gp3" / "disk", folder / "gp2" / "1" / "disk"]
+    monkeypatch.setattr(volumes, "mounted_disks", lambda: [*disks, run.parent / "home" / "a" / "disk"])
+    assert main(["clean"]) == 0
+    there = run.with_name("run 2")
+    assert capsys.readouterr().out == (
+        f"s: removed\n{there}: volumes of a killed session are mounted there; remove them:"
+        f" ESRALLY_EBS_RUN='{there}' esrally-ebs clean\nnothing else is left behind\n"
+    )
+    assert (there / "s" / "owner").read_text() == "1 0"
 
 
 def test_detaching_goes_on_after_an_arm_that_stays(run: Path) -> None:
