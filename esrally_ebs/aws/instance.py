@@ -171,6 +171,11 @@ def instance_here() -> str:
     if rehearsed is not None:
         return rehearsed
     instance = this_instance(Roots())
+    if instance is None and Roots().on_ec2():
+        raise SetupError(
+            "AWS_EC2_METADATA_DISABLED=true keeps the pack from asking which EC2 instance this is, which"
+            " arms on AWS need; unset it (in a container the service's hop limit must be 2)"
+        )
     if instance is None or not instance.instance_id:
         raise SetupError(
             "arms on AWS are made on the EC2 instance that the command runs on, and this is none; use a plan"

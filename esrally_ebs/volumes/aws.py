@@ -130,8 +130,9 @@ def caveats(spec: VolumeSpec) -> tuple[str, ...]:
     end_s = credentials_end(Roots()) if spec.mount is None and spec.type != "instance-store" else None
     if end_s is not None:
         lines.append(
-            f"the AWS credentials end in {max(0.0, end_s - SYSTEM_CLOCK.epoch()) / 60:.0f} minutes: what is"
-            " not deleted by then stays and costs; renew them, or give the instance a role"
+            f"the AWS credentials end in {max(0.0, end_s - SYSTEM_CLOCK.epoch()) / 60:.0f} minutes: unless"
+            " they renew themselves (an SSO login's do while it lasts), what is not deleted by then stays and"
+            " costs; renew them, or give the instance a role"
         )
     if spec.aws.snapshot is not None and not spec.aws.initialise and spec.type not in _CAVEATS:
         lines.append(_SNAPSHOT_CAVEAT)

@@ -123,7 +123,7 @@ def test_credentials_that_end_are_warned_of_before_anything_is_made(
     spec = VolumeSpec(name="a", type=type_, size_bytes=1024**3, aws=AwsSpec())
     caveats = [line for line in backend.caveats(spec) if "credentials" in line]
     assert len(caveats) == lines
-    assert all(line.startswith("arm a: the AWS credentials end in 43 minutes: what") for line in caveats)
+    assert all(line.startswith("arm a: the AWS credentials end in 43 minutes: unless") for line in caveats)
     monkeypatch.delenv("AWS_CREDENTIAL_EXPIRATION")
     assert not [line for line in backend.caveats(spec) if "credentials" in line]
 

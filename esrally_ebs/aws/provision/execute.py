@@ -101,7 +101,8 @@ class Executor:
         self, planners: Mapping[Sort, Stage], look: Callable[[History, float], ArmState]
     ) -> ArmState:
         times: Counter[str] = Counter()
-        patience, began_s = _Patience(self.clock), self.clock.monotonic()
+        command = "run the same command again" if planners is UP else "run 'esrally-ebs clean'"
+        patience, began_s = _Patience(self.clock, command), self.clock.monotonic()
         while True:
             history = self.journal.read()
             assert history is not None
@@ -174,8 +175,9 @@ class Executor:
 class _Patience:
     """Tracks how long one thing has been waited for, and how long AWS has not accepted calls."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, command: str) -> None:
+        """``command``: what to do after a wait that was too long."""
+        self._clock, self._command = clock, command
         self._since: dict[str, float] = {}
         self._answered = clock.monotonic()
 
@@ -197,7 +199,7 @@ class _Patience:
         if self._clock.monotonic() - since > step.limit_s:
             raise SetupError(
                 f"arm {history.goal.arm}: waited {step.limit_s:.0f} s for {step.text}; {step.advice}, then"
-                " run the same command again"
+                f" {self._command}"
             )
         self._clock.sleep(_POLL_S)
 

@@ -75,6 +75,24 @@ def test_aws_that_puts_one_off_for_ten_minutes_is_told_in_its_words(tmp_path: Pa
     assert 600 < world.now - began < 660
 
 
+def test_a_wait_that_is_too_long_ends_with_what_to_run_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, ebs())
+    world.start()
+    with monkeypatch.context() as patched:
+        patched.setattr(world.aws, "_takes_s", 1e6)
+        with pytest.raises(SetupError, match=r" to be created; .*, then run the same command again$"):
+            world.executor().up()
+    world.executor().up()
+    with monkeypatch.context() as patched:
+        patched.setattr(world.aws, "_takes_s", 1e6)
+        with pytest.raises(SetupError, match=r"detaching; .*, then run 'esrally-ebs clean'; vol-\w+ stays"):
+            world.executor().down()
+    world.executor().down()
+    assert world.left() == []
+
+
 def test_of_a_stripe_the_price_of_what_is_left_is_told(tmp_path: Path) -> None:
     world = World(tmp_path, GOALS["a stripe of two"])
     world.start()

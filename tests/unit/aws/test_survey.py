@@ -10,8 +10,9 @@ from fake_imds import imds
 from fake_machine import FakeMachine
 from recorded_aws import ALL, GP3, METADATA, RecordedAws
 
+from esrally_ebs.aws import instance
 from esrally_ebs.aws.clients import Api
-from esrally_ebs.aws.instance import Instance, endpoint, this_instance
+from esrally_ebs.aws.instance import Instance, endpoint, instance_here, this_instance
 from esrally_ebs.aws.survey import Survey, survey
 from esrally_ebs.errors import SetupError
 
@@ -133,6 +134,17 @@ def test_efs_is_told_with_its_throughput_mode(machine: FakeMachine) -> None:
         100 * 1024**2,
         True,
     )
+
+
+def test_an_instance_that_may_not_be_asked_for_is_not_called_none(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instance, "Roots", lambda: machine.roots)
+    with pytest.raises(SetupError, match=r"^AWS_EC2_METADATA_DISABLED=true keeps"):
+        instance_here()
+    machine.write("sys/class/dmi/id/sys_vendor", "QEMU")
+    with pytest.raises(SetupError, match="and this is none"):
+        instance_here()
 
 
 def test_the_metadata_service_is_asked_with_a_token_where_the_firmware_says_ec2(machine: FakeMachine) -> None:
