@@ -5,6 +5,7 @@ that is the caller's. The child's processes ask for steps of ``RootSteps`` over 
 is no file to leave behind), where only that user is answered.
 """
 
+import errno
 import json
 import os
 import pwd
@@ -58,6 +59,8 @@ _SLOW_S = 10.0  # to receive a request, which normally comes at once
 _PIECE_BYTES = 1 << 16
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _PATIENCE_S = 30.0
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # of accept(2), for a while
+_POLL_S = 0.1
 
 
 # --- in the caller's processes ---
@@ -149,6 +152,8 @@ def _lines(connection: socket.socket, limit: int | None = None) -> Iterator[tupl
         while True:
             part, descriptors, _, _ = socket.recv_fds(connection, _PIECE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
             rest, given = rest + part, given + descriptors
+            if len(given) > 1:
+                raise SetupError("a request has several descriptors; send one at most")
             while b"\n" in rest:
                 line, _, rest = rest.partition(b"\n")
                 whole, given = given, []
@@ -253,9 +258,12 @@ class KeeperService(Answering):
         while True:
             try:
                 connection, _ = listener.accept()
-            except OSError:
-                return
-            if not self._free.acquire(blocking=False):
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    return
+                SYSTEM_CLOCK.sleep(_POLL_S)
+                continue
+            if _user_of(connection) != self._uid or not self._free.acquire(blocking=False):
                 connection.close()
                 continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
@@ -268,8 +276,6 @@ class KeeperService(Answering):
                 self._free.release()
 
     def _attend(self, connection: socket.socket) -> None:
-        if _user_of(connection) != self._uid:
-            return
         connection.settimeout(_SLOW_S)
         given: list[int] = []
         try:

@@ -3,6 +3,7 @@
 What listens during a race is in tests/system/test_faults.py.
 """
 
+import errno
 import os
 import re
 import secrets
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -24,7 +26,8 @@ from shared_python import NOBODY, as_user
 from esrally_ebs.checks.requirements import look
 from esrally_ebs.errors import SetupError
 from esrally_ebs.rally import local_actors
-from esrally_ebs.session.keeper import KeeperClient
+from esrally_ebs.session import keeper
+from esrally_ebs.session.keeper import KeeperClient, KeeperService
 
 SHOWS_SYSTEM = "import esrally.actor as actor\nprint(getattr(actor, '__SYSTEM_BASE'))\n"
 HOOK = Path(__file__).parents[2] / "esrally_ebs.pth"
@@ -233,3 +236,46 @@ def test_another_user_who_listens_in_the_keepers_place_is_not_believed() -> None
         with pytest.raises(SetupError, match="another user listens in its place"):
             KeeperClient(name).take_down()
         answering.join()
+
+
+def test_a_keeper_goes_on_after_it_had_no_descriptor_left_and_gives_others_no_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each connection takes one of the turns; whoever sees the socket's name may connect."""
+    service = KeeperService(object(), os.geteuid(), ())
+    exhausted, closed = OSError(errno.EMFILE, ""), OSError(errno.EBADF, "")
+    turns = [exhausted, NOBODY, exhausted, os.geteuid(), closed]
+    pairs: list[socket.socket] = []
+    served = threading.Event()
+
+    class Listener:
+        def accept(self) -> tuple[socket.socket, None]:
+            turn = turns.pop(0)
+            if isinstance(turn, OSError):
+                raise turn
+            pairs.extend(socket.socketpair())
+            users[pairs[-1]] = turn
+            return pairs[-1], None
+
+    users: dict[socket.socket, int] = {}
+    monkeypatch.setattr(keeper, "_user_of", users.__getitem__)
+    monkeypatch.setattr(keeper, "_POLL_S", 0.0)
+    monkeypatch.setattr(service, "_serve", lambda connection: served.set())
+    service.listen(cast(socket.socket, Listener()))
+    assert turns == []
+    assert [each.fileno() == -1 for each in pairs] == [False, True, False, False]  # the other user's
+    assert served.wait(20)
+    for each in pairs:
+        each.close()
+
+
+def test_more_descriptors_than_any_request_has_are_refused_and_closed() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for _ in range(2):
+            socket.send_fds(theirs, [b"half"], [0])
+        theirs.shutdown(socket.SHUT_WR)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with pytest.raises(SetupError, match="several descriptors"):
+            list(keeper._lines(ours))
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
