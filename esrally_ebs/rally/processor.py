@@ -58,6 +58,7 @@ from esrally_ebs.rally.settings import (
     updated,
     use_nodes,
 )
+from esrally_ebs.session.asking import Say
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps, RaceNodes, objects_of
 from esrally_ebs.units import one_line
@@ -233,7 +234,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             say(note)
         main_pid = main_process()
         steps = MachineSteps(settings.race_id, settings.plan, race=nodes, main_pid=main_pid, say=say)
-        live = LiveSession(steps)
+        live = LiveSession(steps, warn=_loud(say) if is_quiet else say)
         patches.install(patches.RACE_CONTROL, RaceEnd(live, self.cfg, is_quiet, load_may_go))
         with hearing_cancel():
             context = live.prepare()
@@ -344,6 +345,16 @@ class RaceEnd:
 
     def last_line(self) -> str:
         return "" if self._is_quiet else f"[INFO] The report is {self._live.folder.path / 'report.html'}\n"
+
+
+def _loud(say: Say) -> Say:
+    """Also prints what is said, as Rally prints errors, with ``--quiet``."""
+
+    def warn(text: str) -> None:
+        say(text)
+        console.println(f"[WARNING] {one_line(text)}", force=True)
+
+    return warn
 
 
 def _untold(building: Sequence[Any], before_search: bool, is_own: bool) -> str:

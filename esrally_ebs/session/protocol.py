@@ -23,6 +23,7 @@ from esrally_ebs.model import Block, Phase, Request, State, Work
 from esrally_ebs.node.eviction import Drop
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.plan.tables import CachePlan
+from esrally_ebs.session.asking import Say
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Context
 from esrally_ebs.store.folder import CANCELLED
@@ -37,8 +38,10 @@ QUERIES = "queries"  # task that sends all of a track's searches in turn, in a s
 class LiveSession:
     """A session made by this process: Rally's race control, or our own command."""
 
-    def __init__(self, steps: "MachineSteps") -> None:
+    def __init__(self, steps: "MachineSteps", *, warn: Say | None = None) -> None:
+        """``warn`` gets a line per thing that stays of a failed session; by default ``steps.say``."""
         self._steps = steps
+        self._warn = warn or steps.say
         self._ended = False
 
     @property
@@ -117,7 +120,7 @@ class LiveSession:
         try:
             problems = self._steps.take_down()  # first: looking for a fault may fail, too
             for problem in problems:
-                self._steps.say(f"take down: {problem}")
+                self._warn(f"take down: {problem}")
         finally:  # a second Ctrl-C leaves the rest to the reaper, but must not leave the end unreported
             fault = self.first_fault()
             reason = fault[0] if fault else why or "the race ended early; see Rally's log"

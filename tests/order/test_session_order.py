@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from esrally.utils import console
 from recorded_steps import RecordedSession
 
 from esrally_ebs.errors import EbsError, MeasurementError, PlanError, SetupError
 from esrally_ebs.model import State
+from esrally_ebs.rally import processor
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.store import load_session
 
@@ -115,6 +117,19 @@ def test_a_race_that_ends_early_is_taken_down_once_however_often_rally_says_so(t
     reason = load_session(tmp_path / "sessions" / "s").reason
     assert reason == "the race ended early; see Rally's log; loop3: in use"
     assert steps.said == ["take down: loop3: in use"]
+
+
+def test_with_quiet_only_what_stays_of_a_race_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "QUIET", True)
+    steps = RecordedSession(tmp_path, stays=("vol-1 stays and goes on costing",))
+    live = LiveSession(steps, warn=processor._loud(steps.say))
+    live.prepare()
+    live.end(cancelled=True)
+    line = "take down: vol-1 stays and goes on costing"
+    assert steps.said == [line]
+    assert capsys.readouterr().out == f"[WARNING] {line}\n"
 
 
 def test_what_rally_says_of_a_race_that_ends_early_is_the_reason(tmp_path: Path) -> None:
