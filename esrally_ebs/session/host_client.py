@@ -98,6 +98,7 @@ class HostClient(Asking):
         """
         super().__init__(HostSteps)
         self.steps = cast(HostSteps, self)
+        self.leaves_s = _LEAVES_S  # longest to take down what is there
         self._host = host
         self._arms = arms
         self._left: list[str] | None = None  # what the helper said stays, once it ended
@@ -160,7 +161,7 @@ class HostClient(Asking):
         if self._gone.is_set():
             return []
         self._gone.set()
-        with self._killed_after(_LEAVES_S):
+        with self._killed_after(self.leaves_s):
             with suppress(OSError, ValueError), self._writing:
                 self._requests.write(b"\n" + END + b"\n")
                 self._requests.close()
@@ -171,7 +172,8 @@ class HostClient(Asking):
         left = [f"host {self._host.name}: {line}" for line in self._left or ()]
         if self._left is None:
             then = "then it" if self._is_silent else "its helper"
-            left = [f"{self._lost()}; {then} takes down by itself within a minute"]
+            within = "a minute" if self.leaves_s == _LEAVES_S else f"{self.leaves_s / 60:.0f} minutes"
+            left = [f"{self._lost()}; {then} takes down by itself within {within}"]
         self._answers.close()
         self._errors.close()
         return left

@@ -19,7 +19,7 @@ from esrally_ebs.checks.facts import ArmFacts, Facts, is_real
 from esrally_ebs.checks.guards import BETWEEN_ARMS, guard
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.processes import compare_clocks, is_root
-from esrally_ebs.model import Check, Kind, Node, Severity, Volume, VolumeSpec
+from esrally_ebs.model import Backend, Check, Kind, Node, Severity, Volume, VolumeSpec
 from esrally_ebs.node import api
 from esrally_ebs.node.dataset import RECORD, Dataset
 from esrally_ebs.node.eviction import Eviction
@@ -33,7 +33,7 @@ from esrally_ebs.session.keeper import KeeperClient, KeeperService
 from esrally_ebs.session.measure import record_fio
 from esrally_ebs.session.root_steps import RootSteps, StartReaper
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.context import Arm, Context
+from esrally_ebs.store.context import MADE_ON_HOSTS, Arm, Context
 from esrally_ebs.telemetry.gc_log import Pause
 
 # Steps that the session's other processes may ask for.
@@ -98,6 +98,9 @@ class DataHosts(RootSteps):
         attached: dict[str, Volume] = {}
         for name, client in self._clients.items():
             own = tuple(spec for spec in specs if spec.host == name)
+            if any(spec.backend is Backend.AWS for spec in own):
+                client.leaves_s = reaper.AWS_S
+                (self._run / MADE_ON_HOSTS).touch()
             volumes = client.steps.attach(say=say, specs=own)
             attached |= {volume.spec.name: volume for volume in volumes}
             self._host_of |= {spec.name: name for spec in own}

@@ -25,12 +25,12 @@ from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import State
 from esrally_ebs.session.clean import remove_unfinished, take_down
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.context import ENDING, STAYS
+from esrally_ebs.store.context import ENDING, MADE_ON_HOSTS, STAYS
 from esrally_ebs.store.files import sync_folder
 
 TAKE_DOWN = signal.SIGUSR1  # tells the keeper to take down, once it has ended what it is doing
 _PATIENCE_S = 20.0
-_AWS_S = 900.0  # to detach and delete what was made there: an EFS file system alone takes minutes
+AWS_S = 900.0  # to detach and delete what was made there: an EFS file system alone takes minutes
 _KEEPER_S = 10.0
 _STARTS_S = 60.0  # on a starved machine
 _SYNC_EVERY_S = 1.0  # plus up to 2 s in the writers; 5 s may be lost, even on a starved machine
@@ -180,7 +180,8 @@ def main(argv: Sequence[str]) -> None:
 
 def ends_within_s(directory: Path) -> float:
     """How long it may take to take down what a session has by now."""
-    return _AWS_S if any(directory.glob(f"*/{JOURNAL_NAME}")) else _PATIENCE_S
+    made = (directory / MADE_ON_HOSTS).exists() or any(directory.glob(f"*/{JOURNAL_NAME}"))
+    return AWS_S if made else _PATIENCE_S
 
 
 def _patience_s(directory: Path, processes: Sequence[Process], longest_s: float = _PATIENCE_S) -> float:

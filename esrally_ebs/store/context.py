@@ -15,13 +15,21 @@ NEW = f"{FILE}.new"  # until complete
 FIO_PID = "fio.pid"  # the running fio's pid and start time
 ENDING = "ending"  # exists once the owner takes the session down
 STAYS = "stays"  # exists once that is done, except for what could not be removed
+MADE_ON_HOSTS = "made-on-hosts"  # exists if data hosts have arms that AWS makes
 ENOUGH = "enough-rounds"  # number of the last round, once known
 LOST = "lost"  # why a lost load host ends the race
 STEP = "step"  # rate and length of each arm's next step in a search for the knee
 ENDED = "ended"  # searches done, by each client with writes beside it
 STARTS = "starts"  # when the first client began each task with a schedule
 NOTES = (FIO_PID, ENDED, ENOUGH, LOST, STARTS, STEP)  # messages between a session's processes
-FILES = (FILE, NEW, ENDING, STAYS, *NOTES)  # in the session's run folder, beside its arms' folders
+FILES = (
+    FILE,
+    NEW,
+    ENDING,
+    STAYS,
+    MADE_ON_HOSTS,
+    *NOTES,
+)  # in the session's run folder, beside its arms' folders
 # Folder that the caller's processes write to; arms' names have no underscore.
 OF_CALLER = "of_caller"
 

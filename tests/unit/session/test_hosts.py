@@ -18,7 +18,7 @@ from stand_in_ssh import GREETING, HELPER, StandIn
 from esrally_ebs.checks.arms import Guarded
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError, PlanError, SetupError
-from esrally_ebs.model import Check, Kind, Severity, State, Volume, VolumeSpec, session_name
+from esrally_ebs.model import AwsSpec, Check, Kind, Severity, State, Volume, VolumeSpec, session_name
 from esrally_ebs.node.dataset import Dataset, content_hash
 from esrally_ebs.plan import load_plan
 from esrally_ebs.plan.tables import HostPlan
@@ -62,6 +62,21 @@ def test_hosts_that_are_one_machine_have_a_session_each(tmp_path: Path, stand_in
     asked = [json.loads(line.partition(" ")[2]) for line in requests.read_text().splitlines()]
     begun = [each["arguments"]["session"] for each in asked if each["operation"] == "begin_here"]
     assert len({session, *map(session_name, begun)}) == 3
+
+
+def test_a_host_on_which_aws_makes_arms_has_minutes_to_take_them_down(
+    tmp_path: Path, stand_in: StandIn
+) -> None:
+    """A file system or a volume that is detached takes longer than what is of the machine."""
+    steps, _ = data_hosts(tmp_path, stand_in)
+    steps.begin("s", tmp_path / "session", ())
+    before = steps.ends_within_s()
+    made = VolumeSpec(name="a", type="gp3", size_bytes=1 << 30, host="a", aws=AwsSpec())
+    with pytest.raises(SetupError, match="host a: what it answers"):
+        steps.attach((made, VolumeSpec(name="b", type="gp3", host="b")))
+    assert [steps._clients[name].leaves_s for name in "ab"] == [900.0, 45.0]
+    assert (before, steps.ends_within_s()) == (20.0, 900.0)
+    assert steps.take_down() == []
 
 
 class Unclosable(host_client.HostClient):
