@@ -75,8 +75,11 @@ def _name_elsewhere() -> bool:
 
 
 def _report(text: str) -> None:
-    """Print; where nobody reads any more, as after ``grep -q``, what else is left behind shall still go."""
-    with suppress(BrokenPipeError):
+    """Print; if nobody reads any more, as after ``grep -q``, or into a full disk, all else shall still go.
+
+    The end of the command reports it.
+    """
+    with suppress(OSError):
         put(text)
 
 

@@ -131,7 +131,10 @@ def test_a_closed_pipe_is_no_failed_gate(monkeypatch: pytest.MonkeyPatch) -> Non
     os.close(writing)
 
 
-def test_clean_removes_all_where_nobody_reads_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC])
+def test_clean_removes_all_where_nobody_reads_any_more_or_the_disk_of_its_log_is_full(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     removed: list[str] = []
 
     def take_down() -> Iterator[tuple[str, list[str]]]:
@@ -140,7 +143,7 @@ def test_clean_removes_all_where_nobody_reads_any_more(monkeypatch: pytest.Monke
             yield session, []
 
     def hung_up(text: str) -> None:
-        raise BrokenPipeError
+        raise OSError(number, os.strerror(number))
 
     def sweep(say: Callable[[str], None], *, dead_instances: bool) -> list[str]:
         say("vol-1: deleted")
