@@ -1,7 +1,8 @@
 # Sourced by the other scripts: where things are, who is root, how a step is told. Not run by itself.
 # shellcheck shell=bash disable=SC2034
 
-export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" # Debian leaves these out for users other than root
+# Debian leaves these out for users other than root, and cron for all
+export PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin"
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 STATE=$ROOT/.cache/setup # logs, stamps and the pid of an engine that we started
 VENV=$ROOT/.venv

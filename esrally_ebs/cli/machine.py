@@ -16,6 +16,7 @@ from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import Check
 from esrally_ebs.session import clean, host_client
 from esrally_ebs.store import running
+from esrally_ebs.units import one_line
 from esrally_ebs.volumes import backends as volumes
 
 app = typer.Typer()
@@ -80,7 +81,7 @@ def _report(text: str) -> None:
     The end of the command reports it.
     """
     with suppress(OSError):
-        put(text)
+        put(one_line(text))
 
 
 def _say_removed(taken_down: Iterable[tuple[str, list[str]]]) -> list[str]:

@@ -78,7 +78,7 @@ class Caller:
 def caller() -> Caller | None:
     """Who called this root process by sudo; None if nobody did, or it is not root."""
     text = os.environ.get("SUDO_UID", "")
-    if os.geteuid() != 0 or text in ("", "0"):
+    if os.geteuid() != 0 or not text.strip("0"):
         return None
     if not (text.isascii() and text.isdecimal()):
         raise SetupError(f"SUDO_UID={text}: is no number of a user; call by sudo, or unset it")

@@ -57,12 +57,14 @@ def test_what_lies_among_our_sessions_is_named_and_left(
     (run / "nightly").mkdir()
     (run / "nightly" / "notes").write_text("mine")
     (run / "link").symlink_to(victim.parent)
+    (run / "x\nlive: removed").touch()
     (victim.parent / "owner").write_text("1 0")
     assert main(["clean"]) == 0
     output = capsys.readouterr().out
     assert "killed: removed" in output
     assert f"{run / 'link'}: left alone" in output
     assert f"{run / 'nightly'}: left alone" in output
+    assert f"{run / 'x live: removed'}: left alone" in output
     assert (run / "nightly" / "notes").exists()
     assert victim.exists()
 

@@ -479,7 +479,7 @@ def test_a_user_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch, text: 
         caller()
 
 
-@pytest.mark.parametrize("text", ["", "0"])
+@pytest.mark.parametrize("text", ["", "0", "00"])
 def test_root_without_another_user_stays_root(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("SUDO_UID", text)
     assert caller() is None

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from esrally_ebs import errors
 from esrally_ebs.cli import app_of
+from esrally_ebs.machine import processes
 from esrally_ebs.plan import Plan, load_plan
 from esrally_ebs.plan.plan import keys_by_table
 
@@ -169,6 +170,14 @@ def test_make_passes_on_every_variable_of_ours_to_what_it_calls_by_sudo() -> Non
     words = ["bash", "-c", 'source scripts/common.sh; echo "$KEPT_VARIABLES"']
     ended = subprocess.run(words, cwd=ROOT, env=given, capture_output=True, text=True, check=True)
     assert named - set(ended.stdout.strip().split(",")) == set()
+
+
+def test_scripts_look_for_tools_where_the_pack_does() -> None:
+    words = ["/bin/bash", "-c", 'source scripts/common.sh; echo "$PATH"']
+    ended = subprocess.run(
+        words, cwd=ROOT, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.strip() == f"/usr/bin:/bin:{processes._OFTEN_LEFT_OUT}"
 
 
 def test_the_readme_is_read_in_five_minutes() -> None:
