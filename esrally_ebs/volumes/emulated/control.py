@@ -18,6 +18,7 @@ from esrally_ebs.errors import SetupError
 SOCKET_NAME, TRACE_NAME = "control", "trace"  # in the directory of the volume
 _TIMEOUT_S = 5.0
 _LINE_BYTES = 65536
+_MAX_CLIENTS = 64  # connections at a time; select(2), which waits for I/O too, takes 1,024 descriptors
 _ERROR_SIGNS = 500  # of a reply, which may quote the request
 _COUNTS = ("reads", "writes", "read_bytes", "written_bytes", "in_flight", "errors")
 
@@ -194,6 +195,9 @@ class ControlPoint:
         try:
             client, _ = self._listener.accept()
         except OSError:  # the client has disconnected
+            return
+        if len(self._clients) == _MAX_CLIENTS:
+            client.close()
             return
         client.setblocking(False)
         self._clients[client.fileno()] = (client, b"")

@@ -5,6 +5,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esrally_ebs.catalog.limits import Accounting, per_second
+from esrally_ebs.volumes.emulated.control import SOCKET_NAME, ControlPoint
 from esrally_ebs.volumes.emulated.daemon import fuse
 from esrally_ebs.volumes.emulated.daemon.server import Channel
 from esrally_ebs.volumes.emulated.law.buckets import Limiter
@@ -106,3 +108,33 @@ def test_in_debt_an_io_is_due_at_the_same_time_whether_it_is_taken_at_once_or_la
         taken = came + delay
         due = came + at_once.charge(0, size, came)
         assert taken + later.charge(0, size, taken) == pytest.approx(due, abs=1e-9)
+
+
+def test_whoever_holds_many_connections_takes_no_descriptors_that_io_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By sudo the socket is the caller's; each connection is one more to wait for beside I/O."""
+    monkeypatch.chdir(tmp_path)
+    point = ControlPoint(lambda request: request)
+    (listener,) = point.descriptors()
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(70):
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.settimeout(5)
+            client.connect(SOCKET_NAME)
+            point.handle(listener)
+            clients.append(client)
+        assert len(point.descriptors()) == 1 + 64
+        assert clients[-1].recv(1) == b""
+        clients[0].sendall(b'{"a": 1}\n')
+        first = point.descriptors()[1]
+        point.handle(first)
+        assert clients[0].recv(99) == b'{"a": 1}\n'
+        clients[0].shutdown(socket.SHUT_WR)
+        point.handle(first)
+        assert len(point.descriptors()) == 64
+    for descriptor in point.descriptors()[1:]:  # their clients have gone
+        point.handle(descriptor)
+    assert point.descriptors() == [listener]
+    point._listener.close()
