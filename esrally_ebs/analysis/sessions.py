@@ -5,6 +5,7 @@ be what the comparison is about: a difference in them is reported, and forbids n
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,16 @@ _SPEC = (
 _ABSENT = "nothing"
 
 Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Hashed:
+    """Something compared by its hash, which tells a reader nothing and is not shown."""
+
+    hash: str
+
+    def __str__(self) -> str:
+        return "the same on all arms"
 
 
 def check_sessions(first: Session, second: Session) -> tuple[Check, ...]:
@@ -97,13 +108,15 @@ def _differences(first: Facts, second: Facts) -> Iterable[str]:
     for key in dict.fromkeys((*first, *second)):
         a, b = (_ABSENT if facts.get(key) is None else facts[key] for facts in (first, second))
         if a != b:
-            yield f"{key}: {a} in the first, {b} in the second"
+            are_hashed = isinstance(a, _Hashed) and isinstance(b, _Hashed)
+            what = "not the same in both" if are_hashed else f"{a} in the first, {b} in the second"
+            yield f"{key}: {what}"
 
 
 def _dataset(session: Session) -> dict[str, Any]:
     facts = pick(session.dataset, ("documents",))
     if session.dataset.get("hash"):
-        facts["segments"] = f"hash {str(session.dataset['hash'])[:16]}"
+        facts["segments"] = _Hashed(str(session.dataset["hash"]))
     if session.dataset.get("copied") is False:
         # Segments differ by chance even between such sessions; as between arms, that is reported.
         facts["segments"] = "made by each arm"
@@ -172,13 +185,13 @@ def _instance(session: Session, other: Session) -> dict[str, Any]:
 
 
 def _loads(session: Session, other: Session) -> dict[str, Any]:
-    """How the tasks of both are loaded, and a hash of their queries; empty if both have the usual.
+    """How the tasks of both are loaded, and their queries by hash; empty if both have the usual.
 
     Earlier releases did not record it; then it is empty, too.
     """
     own, others = (one.environment.get("tasks", {}) for one in (session, other))
     return {
-        f"{task} {key}": value
+        f"{task} {key}": _Hashed(value) if key == "query" else value
         for task in own
         if task in others and (own[task] or others[task])
         for key, value in ({"clients": 1} | own[task]).items()
