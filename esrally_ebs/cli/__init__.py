@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import esrally_ebs
-from esrally_ebs.cli.output import complain, put
+from esrally_ebs.cli.output import complain, discard, put
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import be_called, close_to_others, end_as_by_interrupt
 
@@ -168,7 +168,9 @@ def _end_in_order(words: Sequence[str]) -> None:
 
 
 def _take_any_text() -> None:
-    """Prevent printing from failing, for the terminal's encoding or for want of a reader."""
+    """Prevent printing from failing, for the terminal's encoding, or for want of a reader or of columns."""
+    if not os.environ.get("COLUMNS", "80").strip("0"):  # the width of a terminal that has no size: rich obeys
+        del os.environ["COLUMNS"]
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the parent
@@ -178,10 +180,7 @@ def _take_any_text() -> None:
 
 
 def _hang_up() -> int:
-    """Discard remaining output, so that Python does not complain at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    discard(sys.stdout)
     return _HUNG_UP
 
 

@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
@@ -67,8 +67,18 @@ def console() -> Console:
 
 
 def complain(text: str) -> None:
-    """Print an error, or a command's progress: one line on stderr."""
-    print(one_line(text), file=sys.stderr)
+    """Print an error, or a command's progress: one line on stderr. Where nobody can read it, go on."""
+    try:
+        print(one_line(text), file=sys.stderr, flush=True)
+    except OSError:  # no reader, or no room
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Print what a stream still holds, and all that follows, nowhere: Python would fail for it at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def put(text: str, output: Path | None = None) -> None:

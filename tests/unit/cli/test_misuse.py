@@ -131,6 +131,29 @@ def test_a_closed_pipe_is_no_failed_gate(monkeypatch: pytest.MonkeyPatch) -> Non
     os.close(writing)
 
 
+@pytest.mark.parametrize("place", ["pipe", "/dev/full"])
+def test_an_error_that_nobody_can_read_keeps_its_exit_code(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, descriptor = os.pipe()
+    os.close(reading)
+    if place != "pipe":
+        os.close(descriptor)
+        descriptor = os.open(place, os.O_WRONLY)
+    with monkeypatch.context() as patched, printing_to(descriptor) as stream:
+        patched.setattr(sys, "stderr", stream)
+        assert main(["report"]) == 2
+        stream.write("what another library says later")  # flushed at the end, where Python answers with 120
+
+
+def test_a_terminal_without_a_size_does_not_swallow_what_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert main(["--help"]) == 0
+    assert "Usage: esrally-ebs" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC])
 def test_clean_removes_all_where_nobody_reads_any_more_or_the_disk_of_its_log_is_full(
     monkeypatch: pytest.MonkeyPatch, number: int
