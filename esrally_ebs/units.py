@@ -128,8 +128,8 @@ def format_beside(share: float, bound: float, *, least: int = 0) -> str:
 
 
 def number_of(count: int, noun: str) -> str:
-    """``1 round``, ``2 rounds``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """``1 round``, ``1,200 rounds``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 # Terminal escapes, characters that change a text's direction or end its line, and those no file may hold

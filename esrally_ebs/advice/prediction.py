@@ -15,7 +15,7 @@ from esrally_ebs.catalog.limits import CREDITS, Model, Service
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.units import digits_beside
+from esrally_ebs.units import digits_beside, number_of
 from esrally_ebs.volumes.virtual.replay import Column, Load, Replayed, Thread, replay
 
 PERCENTILES = (50, 90, 99)
@@ -216,7 +216,8 @@ class Predictor:
         if self.computing >= 1:
             raise PlanError(
                 f"--rate {load.per_s:g}: what queries compute at that rate is {self.computing:.0%} of"
-                f" {load.cores} cores, so no volume keeps a bound; name a lower rate, or more --cores"
+                f" {number_of(load.cores, 'core')}, so no volume keeps a bound; name a lower rate, or more"
+                " --cores"
             )
         fastest = _fastest(self._of.spec)
         runs = [replay(self._thread, fastest, seed=seed, load=load).latency_s for seed in _SEEDS]

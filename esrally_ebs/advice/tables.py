@@ -23,7 +23,7 @@ from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.report.bottleneck import NAMES
 from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Table, quantity, word
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import MIB, format_bytes
+from esrally_ebs.units import MIB, format_bytes, number_of
 from esrally_ebs.volumes.virtual.replay import Load
 
 _WIDE = 10  # times that differ by a larger factor do not fit a linear axis
@@ -130,8 +130,8 @@ def _under(load: Load | None) -> list[str]:
         return []
     return [
         f"Predicted is latency, from when a query is due, at {load.per_s:g} queries a second that come by"
-        f" chance, on {load.cores} cores. Neither what a client itself takes is in it nor that two processors"
-        " may be one core: on real nodes latency was longer."
+        f" chance, on {number_of(load.cores, 'core')}. Neither what a client itself takes is in it nor that"
+        " two processors may be one core: on real nodes latency was longer."
     ]
 
 

@@ -12,7 +12,7 @@ from esrally_ebs.advice.cells import cell_table, setting_text, share_cell, usd_t
 from esrally_ebs.advice.traces import access_of, lacks
 from esrally_ebs.advice.usage import Interval
 from esrally_ebs.report.model import Cell, Report, Table, milliseconds, quantity, word
-from esrally_ebs.units import KIB, MIB, format_seconds
+from esrally_ebs.units import KIB, MIB, format_seconds, number_of
 
 _CENSORED = (
     "Where today's volume was at a limit, the log has what it did, not what was wanted: on a larger one it"
@@ -46,7 +46,7 @@ def build_usage(
     titles = ["setting", "a month", "saves", "at its limit for", "which limit", "lowest credits"]
     return Report(
         kind="usage",
-        title=f"Usage of {source}: {len(intervals):,} intervals, {length}, prices of {region}",
+        title=f"Usage of {source}: {number_of(len(intervals), 'interval')}, {length}, prices of {region}",
         about=(),
         facts={"session": source, "state": "usage", "plan": ""},
         verdict=_verdict(today, free),

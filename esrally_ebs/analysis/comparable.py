@@ -24,7 +24,7 @@ from esrally_ebs.model import Check, Kind, Severity, State
 from esrally_ebs.store.encoding import baseline_of
 from esrally_ebs.store.parts import UNREADABLE
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_beside, format_bytes, format_seconds, format_share
+from esrally_ebs.units import format_beside, format_bytes, format_seconds, format_share, number_of
 
 # Settings of an attached volume that affect searches by themselves.
 VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
@@ -124,7 +124,10 @@ def _hits(measured: pa.Table) -> Check | None:
             text = f"{task}: hit counts differ between arms ({listed}); they do not search the same documents"
             return Check(name="hits", ok=False, value=listed, text=text)
     return Check(
-        name="hits", ok=True, value=f"{len(hits)} tasks", text="every task has the same hits on every arm"
+        name="hits",
+        ok=True,
+        value=number_of(len(hits), "task"),
+        text="every task has the same hits on every arm",
     )
 
 
@@ -295,7 +298,10 @@ def _times(samples: pa.Table) -> Check | None:
     if not wrong.num_rows:
         return None
     tasks = sorted(set(wrong["task"].to_pylist()))
-    text = f"{wrong.num_rows} measured requests have no service time above 0, or no latency ({_first(tasks)})"
+    text = (
+        f"{number_of(wrong.num_rows, 'measured request')} without a latency, or a service time above 0"
+        f" ({_first(tasks)})"
+    )
     return Check(name="times", ok=False, value=str(wrong.num_rows), text=text)
 
 

@@ -15,7 +15,7 @@ from esrally_ebs.machine.processes import is_root, which
 from esrally_ebs.machine.resources import home, named_in_text
 from esrally_ebs.model import Backend, VolumeSpec
 from esrally_ebs.plan import ModifyPlan, Plan
-from esrally_ebs.units import GIB, MIB
+from esrally_ebs.units import GIB, MIB, number_of
 from esrally_ebs.volumes.backends import check_mounts
 
 
@@ -85,7 +85,8 @@ def require_rounds(plan: Plan, searches: int) -> None:
         key = "max_rounds" if design.is_auto else "rounds"
         raise PlanError(
             f"design.{key}: {design.most_rounds} rounds can tell no difference between {len(plan.arm)} arms "
-            f"on {searches} tasks at {design.confidence:.4g}; {needed} are needed: set {key} = {needed}"
+            f"on {number_of(searches, 'task')} at {design.confidence:.4g}; {needed} are needed: "
+            f"set {key} = {needed}"
         )
 
 

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from esrally_ebs.cli.output import put
 from esrally_ebs.errors import PlanError
-from esrally_ebs.units import format_bytes
+from esrally_ebs.units import format_bytes, number_of
 from esrally_ebs.workload import corpus
 
 app = typer.Typer(help="Documents of the noaa-ebs track.", no_args_is_help=True)
@@ -37,7 +37,7 @@ def corpus_generate(
             workers=workers,
             progress=lambda done: bar.update(task, completed=done),
         )
-    put(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")
+    put(f"{made.path}: {number_of(made.documents, 'document')}, {format_bytes(made.bytes)}")
 
 
 @app.command("convert")
@@ -57,5 +57,5 @@ def corpus_convert(
     except RuntimeError as error:
         raise PlanError(f"--output {output}: {error}; write the whole path") from error
     made = corpus.convert(by_year, folder, stations=stations, countries=countries, states=states)
-    put(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")
+    put(f"{made.path}: {number_of(made.documents, 'document')}, {format_bytes(made.bytes)}")
     put(f"race with --track-params=documents:{made.documents}")

@@ -26,7 +26,7 @@ from esrally_ebs.report.sessions import comparable, compare_sessions
 from esrally_ebs.store import SessionFolder, find_session, list_sessions, load_session
 from esrally_ebs.store.encoding import plain
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import one_line
+from esrally_ebs.units import number_of, one_line
 
 app = typer.Typer()
 
@@ -210,4 +210,5 @@ def cloudwatch_command(session: SessionName) -> None:
     ended_s = recorded.ended_at or recorded.started_at
     is_late = not new and time.time() - ended_s > cloudwatch.KEPT_DAYS * 86_400
     why = f"; CloudWatch keeps minutes for {cloudwatch.KEPT_DAYS} days" if is_late else ""
-    put(f"{new} new values of {len(queries)} metrics, for {price_usd(queries):.5f} USD{why}")
+    values, metrics = number_of(new, "new value"), number_of(len(queries), "metric")
+    put(f"{values} of {metrics}, for {price_usd(queries):.5f} USD{why}")

@@ -11,7 +11,7 @@ from esrally_ebs.cli.output import Json, PlanName, Settings, complain, console, 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import MAX_TIME_SCALE, Volume
 from esrally_ebs.session import manual
-from esrally_ebs.units import format_bytes
+from esrally_ebs.units import format_bytes, number_of
 from esrally_ebs.volumes.emulated.control import LimiterState
 
 ArmName = Annotated[str, typer.Argument(metavar="ARM", help="Name or mount of an attached emulated arm.")]
@@ -126,8 +126,9 @@ def _print_limiters(arm: str, state: LimiterState, *, as_json: bool) -> None:
     console().print(rows)
     unlimited = "; unlimited now" if state.unlimited else ""
     put(
-        f"{arm} ({type_}, emulated): {state.reads:,} reads and {state.writes:,} writes, {state.in_flight} in"
-        f" flight, {state.errors} errors; time scale {state.time_scale:g}{unlimited}"
+        f"{arm} ({type_}, emulated): {number_of(state.reads, 'read')} and {number_of(state.writes, 'write')},"
+        f" {state.in_flight} in flight, {number_of(state.errors, 'error')};"
+        f" time scale {state.time_scale:g}{unlimited}"
     )
 
 

@@ -21,7 +21,7 @@ from pydantic import (
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import ENGINE, MAX_DOCUMENTS, NAME, REGION, SSH, Bound, parse_bound
-from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds, format_bytes
+from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds, format_bytes, number_of
 
 # Larger counts are slips that nothing else would stop: a schedule of more rounds fills the memory.
 MAX_ROUNDS = 1000
@@ -249,8 +249,8 @@ class DesignPlan(Section):
             most = self.most_rounds
             yield (
                 most % self.starts,
-                f"starts: {most} rounds are no multiple of {self.starts}; set rounds = "
-                f"{most + -most % self.starts}",
+                f"starts: {number_of(most, 'round')} cannot be split into {self.starts} equal parts; set "
+                f"rounds = {most + -most % self.starts}",
             )
         if self.volumes > 1:
             text = f"volumes: two say too little of any other of their type; set 1, or at least {MIN_VOLUMES}"

@@ -36,6 +36,7 @@ from esrally_ebs.session.measure import measure_baseline
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
 from esrally_ebs.telemetry.observation import ObservationInterval, device_counters, observe
+from esrally_ebs.units import number_of
 from esrally_ebs.volumes.emulated.control import change
 
 
@@ -255,7 +256,7 @@ class Search:
         if misses.is_over:
             task, requests = self.request_.block.task, misses.requests
             kind, word = ("steady", "") if misses.is_steady else ("not-steady", "not ")
-            text = f"{task}: misses were {word}steady after {requests:,} requests"
+            text = f"{task}: misses were {word}steady after {number_of(requests, 'request')}"
             if word and misses.is_filling:
                 text += ", the page cache was still filling; raise warmup_iterations, or lower page_cache"
             self._note(kind, task=task, text=text, requests=requests, read_bytes=misses.windows)

@@ -32,6 +32,7 @@ from esrally_ebs.store import PartWriter, SessionFolder
 from esrally_ebs.store.context import ENOUGH, LOST, STEP, Arm, Context
 from esrally_ebs.telemetry.gc_log import GcLog, Pause
 from esrally_ebs.telemetry.sampler import Sampler, SamplerThread, Watch
+from esrally_ebs.units import number_of
 from esrally_ebs.volumes.emulated.control import change, read_state
 
 
@@ -65,7 +66,7 @@ class StageLines:
         if stage != self._stage:
             self._stage = stage
             minutes, seconds = divmod(round(self._now() - self._began_s), 60)
-            self._write(f"{stage}: {left} tasks left, {minutes} min {seconds:02} s so far")
+            self._write(f"{stage}: {number_of(left, 'task')} left, {minutes} min {seconds:02} s so far")
 
     def _stage_of(self, block: Block) -> str:
         if block.work is Work.FIO:

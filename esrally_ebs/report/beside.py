@@ -20,7 +20,7 @@ from esrally_ebs.report.cells import (
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, milliseconds, quantity
 from esrally_ebs.report.search import observed
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import MIB, format_share
+from esrally_ebs.units import MIB, format_share, number_of
 
 Written = Mapping[tuple[str, str], Writes]  # by bulk task and arm
 _RATES = (
@@ -141,7 +141,7 @@ def warnings(written: Written, rates: Sequence[RateComparison]) -> Iterator[str]
     """Problems of the writes, and what they leave unknown about the searches."""
     for (task, arm), of in written.items():
         if of.failed:
-            yield f"{task}: {of.failed:,} bulk requests failed on {arm}, so less was added there"
+            yield f"{task}: {number_of(of.failed, 'bulk request')} failed on {arm}, so less was added there"
     for each in rates:
         if each.verdict in (Verdict.FASTER, Verdict.SLOWER):
             more = each.b if each.verdict is Verdict.FASTER else each.a
@@ -200,5 +200,5 @@ def _restores(session: Session) -> str:
         return ""
     return (
         f" Before each block its arm got the dataset's files back, none of them in the page cache: "
-        f"{len(seconds)} times, {min(seconds):.1f} to {max(seconds):.1f} s each."
+        f"{number_of(len(seconds), 'time')}, {min(seconds):.1f} to {max(seconds):.1f} s each."
     )

@@ -40,6 +40,7 @@ from esrally_ebs.store import SessionFolder, running
 from esrally_ebs.store.session import Session
 from esrally_ebs.telemetry import block_trace
 from esrally_ebs.telemetry.block_trace import threads_at
+from esrally_ebs.units import number_of
 from esrally_ebs.volumes.emulated.control import read_state
 
 KIND = "trace"
@@ -114,13 +115,14 @@ class MountRecorder:
             summary, problems = result_of(part)
             cores = (summary.processor_s + time.process_time() - processor_s) / summary.seconds
             say(
-                f"{summary.ios:,} I/Os in {summary.seconds:.1f} s, {summary.lost:,} events lost,"
-                f" {summary.in_flight:,} requests in flight at the end;"
+                f"{number_of(summary.ios, 'I/O')} in {summary.seconds:.1f} s,"
+                f" {number_of(summary.lost, 'event')} lost,"
+                f" {number_of(summary.in_flight, 'request')} in flight at the end;"
                 f" recording took {cores:.3f} of a processor"
             )
             if self._threads:
-                watched = f"{len(self._threads):,} threads were watched"
-                say(f"{watched}; {summary.waited_for:,} I/Os had one asleep for them")
+                watched = f"{number_of(len(self._threads), 'thread')} watched"
+                say(f"{watched}; {number_of(summary.waited_for, 'I/O')} had one asleep for them")
             if cores > _MAX_CORES:
                 folder.add_warning(
                     f"recording took {cores:.2f} of a processor, which requests may have missed"

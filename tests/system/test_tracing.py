@@ -138,7 +138,7 @@ def test_what_a_thread_sleeps_for_is_told_from_what_it_has_read_ahead(
         thread = int(reader.communicate("go\n", timeout=30)[0])  # begun after the trace
         output = recorder.communicate(timeout=60)[1]
     assert recorder.returncode == 0, output
-    assert "1 threads were watched" in output
+    assert "1 thread watched" in output
     ios = SessionFolder(tmp_path / "out").read_trace()
     mine = ios.filter(pc.and_(pc.equal(ios["thread"], thread), pc.equal(ios["op"], "read"))).sort_by("at_s")
     assert mine.num_rows == 200

@@ -22,6 +22,7 @@ import orjson
 
 from esrally_ebs.errors import FormatError, PlanError, SetupError
 from esrally_ebs.model import TimedRequest
+from esrally_ebs.units import number_of
 from esrally_ebs.workload.queries.formats import FORMATS, Format
 from esrally_ebs.workload.queries.logs import Log
 from esrally_ebs.workload.queries.output import ImportSummary, write_track
@@ -360,7 +361,7 @@ class _Reading:
             return PlanError(f"{where}: does not say which index is searched; say it with --index NAME")
         reasons = "; ".join(f"{count:,} {reason}" for reason, count in self.excluded.most_common(3))
         return FormatError(
-            f"{where}: no request to race in {self.lines:,} lines read as {self.format.name} "
+            f"{where}: no request to race in {number_of(self.lines, 'line')} read as {self.format.name} "
             f"({reasons or 'no entries'}); name another --format or log"
         )
 
@@ -455,7 +456,7 @@ def _detected(log: Log) -> Format | None:
 
 def _unknown(log: Log) -> FormatError:
     return FormatError(
-        f"{log.path}: none of its first {log.line:,} lines is of a known format, of which"
+        f"{log.path}: nothing in its first {number_of(log.line, 'line')} is of a known format, of which"
         f" 'esrally-ebs workload import --format' takes one by name: {', '.join(FORMATS)}"
     )
 

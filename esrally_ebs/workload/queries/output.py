@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from esrally_ebs.units import number_of
 from esrally_ebs.workload.queries.replay import MAX_TASKS, PARAM_SOURCE, TEMPLATES
 from esrally_ebs.workload.queries.shapes import Template, Templates
 
@@ -110,11 +111,11 @@ class ImportSummary:
 
     def text(self) -> str:
         rows = [
-            f"{self.output}: {self.requests:,} requests over {self.seconds:,.1f} s, "
-            f"{self.templates:,} templates, from {self.lines:,} lines ({self.format})"
+            f"{self.output}: {number_of(self.requests, 'request')} over {self.seconds:,.1f} s, "
+            f"{number_of(self.templates, 'template')}, from {number_of(self.lines, 'line')} ({self.format})"
         ]
         if self.joined:
-            rows.append(f"  {self.joined:,} lines are further shards and phases of these requests")
+            rows.append(f"  {number_of(self.joined, 'line')} of further shards and phases of these requests")
         rows += [
             f"  left out {count:,}: {reason}"
             + (f" (first {self.first[reason]})" if reason in self.first else "")
@@ -171,7 +172,7 @@ def _track(summary: ImportSummary, tasks: Sequence[Template], indices: Sequence[
     ]
     operations.append({"name": "whole-log", **search, TEMPLATES: len(tasks)})
     return _TRACK % {
-        "description": _plain(f"{summary.requests} requests of a log ({summary.format})"),
+        "description": _plain(f"{number_of(summary.requests, 'request')} of a log ({summary.format})"),
         "indices": _INDICES % _plain([{"name": name} for name in indices]) if indices else "",
         "as_logged": _AS_LOGGED if summary.has_arrivals else "",
         "operations": ",\n".join(f"    {_plain(operation)}" for operation in operations),
@@ -203,9 +204,10 @@ def _readme(summary: ImportSummary, ranked: Sequence[Template], tasks: Sequence[
     left = [f"- {count:,}: {reason}" for reason, count in sorted(summary.excluded.items())]
     parts = [
         "# An imported workload",
-        f"{summary.requests:,} requests over {summary.seconds:,.1f} s in {len(ranked):,} templates, from "
-        f"{summary.lines:,} lines of: {summary.format}. Race it with `esrally race --track-path=` and this "
-        "directory, on the indices of a stopped node's data directory with `--track-params=data:/path`.",
+        f"{number_of(summary.requests, 'request')} over {summary.seconds:,.1f} s in "
+        f"{number_of(len(ranked), 'template')}, from {number_of(summary.lines, 'line')} of: "
+        f"{summary.format}. Race it with `esrally race --track-path=` and this directory, on the indices of "
+        "a stopped node's data directory with `--track-params=data:/path`.",
         f"`by-template` (the default challenge) has one task for each of the {len(tasks)} most frequent "
         f"templates, {share:.1%} of all requests; `in-order` asks the whole log once, a piece in each "
         f"round{_AT_ITS_TIMES if summary.has_arrivals else ''}. Track parameters: "

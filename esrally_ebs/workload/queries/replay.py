@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 from esrally_ebs.errors import PlanError
+from esrally_ebs.units import number_of
 
 PARAM_SOURCE: Final = "ebs-workload"
 QUERIES: Final = "queries.ndjson"
@@ -129,7 +130,8 @@ _LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
 def _piece(offsets: "array[int]", number: int, of: int, path: Path) -> "array[int]":
     size = len(offsets) // of
     if size == 0:
-        raise PlanError(f"{path}: {len(offsets)} requests are too few for {of} rounds; ask for fewer rounds")
+        requests = number_of(len(offsets), "request")
+        raise PlanError(f"{path}: {requests} cannot fill {of} rounds; ask for fewer rounds")
     return offsets[(number - 1) * size : number * size]
 
 

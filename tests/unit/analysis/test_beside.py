@@ -308,6 +308,6 @@ def test_a_session_without_writes_beside_searches_has_no_such_table() -> None:
 def test_failed_writes_are_a_warning_and_so_is_what_hits_do_not_say() -> None:
     raced = session(samples=table(written(success=False)))
     assert list(beside.warnings(writes(raced), ())) == [
-        "append-beside-t: 1 bulk requests failed on a, so less was added there",
+        "append-beside-t: 1 bulk request failed on a, so less was added there",
         "hits change while documents are added, so those searches were not checked to have the same",
     ]

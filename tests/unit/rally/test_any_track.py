@@ -304,7 +304,7 @@ def test_a_log_with_fewer_requests_than_rounds_is_refused_before_anything_starts
     (tmp_path / "mine" / replay.QUERIES).write_text("{}\n" * 5)
     pack = processor.Pack()
     loader.TrackProcessorRegistry(cfg).register_track_processor(pack)  # which gives it what Rally gives
-    with pytest.raises(PlanError, match="5 requests are too few for 16 rounds; ask for fewer rounds"):
+    with pytest.raises(PlanError, match="5 requests cannot fill 16 rounds; ask for fewer rounds"):
         pack.on_after_load_track(track)
 
 

@@ -65,7 +65,7 @@ def test_each_stage_of_a_race_is_one_line_with_what_is_left() -> None:
         "warm-up: 5 tasks left, 2 min 10 s so far",
         "round 1 of 4: 4 tasks left, 2 min 11 s so far",
         "round 2 of 4: 2 tasks left, 2 min 12 s so far",
-        "fio again: 1 tasks left, 2 min 13 s so far",
+        "fio again: 1 task left, 2 min 13 s so far",
     ]
 
 

@@ -165,7 +165,7 @@ def test_a_piece_of_a_log_begins_with_a_warm_up_beside_writes() -> None:
     [
         (None, "No such file or directory; import the workload again"),
         (0, "has no request; import the workload again"),
-        (1, "1 requests are too few for 2 rounds"),
+        (1, "1 request cannot fill 2 rounds"),
         (15, "task log: each round has 7 requests of the log, and 7 are to warm up after its arm .*; set"),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_round_has_its_piece_of_the_log_at_the_logs_times(tmp_path: Path) -> N
     assert users == list(range(12))
     again = source(tmp_path / "out", cycle=True)
     assert [again.params()["body"]["query"]["term"]["user"] for _ in range(15)] == [*range(14), 0]
-    with pytest.raises(PlanError, match="14 requests are too few for 15 rounds; ask for fewer rounds"):
+    with pytest.raises(PlanError, match="14 requests cannot fill 15 rounds; ask for fewer rounds"):
         source(tmp_path / "out", piece=(1, 15))
 
 
