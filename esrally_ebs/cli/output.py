@@ -84,7 +84,8 @@ def discard(stream: TextIO) -> None:
 def put(text: str, output: Path | None = None) -> None:
     """Print (also where ``output`` is ``-``), or write a whole file.
 
-    Raises PlanError for a name that no file can have, SetupError if it fails.
+    Raises PlanError for a name that no file can have, BrokenPipeError for a pipe without a reader, SetupError
+    if anything else fails.
     """
     if output in (None, Path("-")):
         # at once: into a pipe, too, a long command says how far it is
@@ -100,6 +101,8 @@ def put(text: str, output: Path | None = None) -> None:
             output.write_bytes(content)
         else:
             _write_whole(place, content)
+    except BrokenPipeError:  # as of stdout without a name: the reader has seen enough
+        raise
     except OSError as error:
         is_misnamed = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
         kind = PlanError if is_misnamed else SetupError

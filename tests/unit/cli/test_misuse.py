@@ -124,7 +124,8 @@ def printing_to(descriptor: int, encoding: str = "utf-8") -> io.TextIOWrapper:
 def test_a_closed_pipe_is_no_failed_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    for words in (["--help"], ["dashboard"]):  # what rich prints, and what print does
+    # what rich prints, what print does, and what is written by name
+    for words in (["--help"], ["dashboard"], ["dashboard", "--output", f"/dev/fd/{writing}"]):
         with monkeypatch.context() as patched, printing_to(os.dup(writing)) as stream:
             patched.setattr(sys, "stdout", stream)
             assert main(words) == 141
