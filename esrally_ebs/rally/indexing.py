@@ -81,13 +81,25 @@ class TrackIndexing:
         }
 
     def _own_files(self) -> Iterator[list[Any]]:
-        """Name, size and time of each file of documents beside the track, which its author may change."""
+        """Name, size and time of each file beside the track that shapes the index, and may be changed.
+
+        These are its documents and, if its own code takes part, all that this may read.
+        """
+        root = Path(self.track.root)
+        known = {root / "track.json"}  # or made by Rally
         for corpus in self.track.corpora:
             for documents in corpus.documents:
                 beside, *downloaded = loader.data_dir(self.cfg, self.track.name, corpus.name)
                 path = Path(beside, documents.document_archive or documents.document_file or "")
+                unpacked = Path(beside, documents.document_file or "")
+                known |= {path, unpacked, Path(f"{unpacked}.offset")}
                 if downloaded and path.is_file():
-                    yield [path.name, path.stat().st_size, path.stat().st_mtime_ns]
+                    yield [path.name, *_size_and_time(path)]
+        tasks = [task for element in self.track.challenges[0].schedule for task in element]
+        if any(map(_is_own_code, tasks)):
+            for path in sorted({*_visible(root)} - known):
+                if path.is_file() and path.suffix not in (".py", ".pyc"):  # code is compared as such
+                    yield [str(path.relative_to(root)), *_size_and_time(path)]
 
     def room_bytes(self) -> float:
         """The documents' size, as an index is about as large, and as much again for merges."""
@@ -223,6 +235,16 @@ def _code(root: Path) -> list[Path]:
     files = {*root.rglob("*.py"), *(path for package in packages - {root} for path in _visible(package))}
     # an editor's lock is no file
     return sorted(path for path in files if path.is_file() and path.suffix != ".pyc")
+
+
+def _is_own_code(task: Any) -> bool:
+    """Whether a task's requests are made or sent by the track's own code."""
+    types = {kind.to_hyphenated_string() for kind in rally_track.OperationType}
+    return task.operation.param_source not in (None, "file-reader") or task.operation.type not in types
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    return path.stat().st_size, path.stat().st_mtime_ns
 
 
 def _visible(folder: Path) -> Iterator[Path]:

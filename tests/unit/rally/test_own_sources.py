@@ -1,17 +1,21 @@
-"""Requests that a track's own parameter source makes, drawn by chance or handed on."""
+"""Requests that a track's own parameter source makes, drawn by chance or handed on, and its files."""
 
 import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import user_tracks
 from esrally import track as rally_track
 from esrally.track import params as rally_params
+from rally_configuration import configuration, read_track
 from small_plan import TWO_ARMS
 
 from esrally_ebs.plan import parse_plan
+from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
 from esrally_ebs.rally.request_source import RequestSource
 from esrally_ebs.rally.schedule import expand
 
@@ -182,3 +186,40 @@ def test_clients_of_other_workers_do_not_ask_the_same(drawn: rally_track.Task) -
         client = RequestSource(None, params).partition(number, 2)
         asked += [client.params()["body"][1] for _ in range(3)]
     assert len(set(asked)) == 6
+
+
+@pytest.mark.parametrize(
+    ("made_by", "others"),
+    [
+        ({"operation-type": "bulk", "bulk-size": 5}, 0),  # queries may lie beside such a track, gigabytes
+        ({"operation-type": "bulk", "bulk-size": 5, "param-source": "file-reader"}, 0),  # Rally's default
+        ({"operation-type": "bulk", "bulk-size": 5, "param-source": "own"}, 1),
+        ({"name": "note", "operation-type": "note-index"}, 1),
+    ],
+)
+def test_a_dataset_is_another_when_a_file_that_the_tracks_own_tasks_may_read_is_another(
+    tmp_path: Path, made_by: dict[str, Any], others: int
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    user_tracks.papers(folder)
+    track = json.loads((folder / "track.json").read_text())
+    track["schedule"][:0] = [{"operation": {"name": "make", **made_by}}]
+    (folder / "track.json").write_text(json.dumps(track))
+    (folder / "words.json").write_text("[]")
+
+    def shape() -> str:
+        track = read_track(cfg, folder)
+        indexing = with_tasks(track, track.selected_challenge_or_default.schedule[:1])
+        return str(TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None).shape())
+
+    shapes = [shape()]
+    for derived in ("papers.json.offset", "__pycache__/track.pyc", ".git/index", "track.json"):
+        (folder / derived).parent.mkdir(exist_ok=True)
+        with (folder / derived).open("a") as file:
+            file.write("\n")
+        shapes.append(shape())
+    assert len(set(shapes)) == 1
+    (folder / "words.json").write_text('["other"]')
+    assert len({*shapes, shape()}) == 1 + others
