@@ -5,6 +5,7 @@ with usual ones.
 """
 
 import copy
+import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -218,7 +219,10 @@ def _seed(text: str) -> None:
 
 @contextmanager
 def _no_entropy() -> Iterator[None]:
-    """Seeds what a source seeds with nothing, as ``random.Random()`` does, from what all arms draw alike."""
+    """Lets a source draw from what all arms draw alike, also where it asks the kernel for chance.
+
+    As ``random.Random()`` does for its seed, and ``uuid``, ``secrets`` and ``random.SystemRandom`` always.
+    """
 
     def drawn(seed: Any) -> Any:
         return random.getrandbits(32) if seed is None else seed
@@ -229,6 +233,8 @@ def _no_entropy() -> Iterator[None]:
         (random, "seed", lambda a=None, version=2: of_module(drawn(a), version)),
         (np.random, "seed", lambda seed=None: of_numpy(drawn(seed))),
         (bit_generator, "randbits", random.getrandbits),  # of default_rng() and RandomState()
+        (os, "urandom", random.randbytes),
+        (random, "_urandom", random.randbytes),  # of SystemRandom, which secrets uses
     )
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     for owner, name, own in replaced:

@@ -1,7 +1,10 @@
 """Requests that a track's own parameter source makes, drawn by chance or handed on, and its files."""
 
 import json
+import os
 import random
+import secrets
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,7 +73,8 @@ class Unseeded(Drawn):
 
     def params(self) -> dict[str, Any]:
         drawn = random.random(), np.random.rand(), self.own.random(), np.random.RandomState().rand()
-        return {"body": (self.queries.pop(), *drawn)}
+        of_kernel = os.urandom(8), random.SystemRandom().random(), secrets.token_hex(), str(uuid.uuid4())
+        return {"body": (self.queries.pop(), *drawn, *of_kernel)}
 
 
 def test_what_a_track_seeds_with_nothing_is_the_same_on_all_arms_and_another_in_each_round(
@@ -84,12 +88,12 @@ def test_what_a_track_seeds_with_nothing_is_the_same_on_all_arms_and_another_in_
         bodies[each.name] = [client.params()["body"] for _ in range(3)]
     asked = [[bodies[f"q-{arm}-r{number}"] for number in (1, 2)] for arm in ("gp2", "gp3")]
     assert asked[0] == asked[1]
-    assert len({part for rounds in asked[0] for body in rounds for part in body}) == 2 * 3 * 5
+    assert len({part for rounds in asked[0] for body in rounds for part in body}) == 2 * 3 * 9
     outside = []
     for _ in range(2):
         random.seed("t")
-        outside.append(random.Random().random())
-    assert outside[0] != outside[1]
+        outside.append((random.Random().random(), uuid.uuid4(), secrets.token_hex()))
+    assert all(first != second for first, second in zip(*outside, strict=True))
 
 
 class PassedOn(Drawn):
