@@ -203,6 +203,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             settings = replace(settings, plan=plan)
             notes = (
                 _untold(building, bool(searches), plan.dataset.is_own),
+                _left_undone(building, plan),
                 _taken_for_searches(searches, plan),
             )
             self._start(nodes, settings, notes)
@@ -366,6 +367,21 @@ def _untold(building: Sequence[Any], before_search: bool, is_own: bool) -> str:
     return listed and (
         f"task {listed}: nothing tells that it searches, so it runs {runs}; if it does, "
         f'say so in the track, "tags": "{SEARCH_TAG}"'
+    )
+
+
+def _left_undone(building: Sequence[Any], plan: Plan) -> str:
+    """Says which tasks do not run as the indices are the user's; "" if all of them do."""
+    may_search = untold(building)
+    names = [task.name for element in building for task in element if task not in may_search]
+    what = (
+        "alias or stored script"
+        if plan.dataset.snapshot is None
+        else "alias (stored scripts are not restored)"
+    )
+    return bool(plan.dataset.is_own and names) * (
+        f"task {', '.join(names)}: does not run, for the index is yours; it must have what the searches need "
+        f"of that, such as an {what}"
     )
 
 
