@@ -28,7 +28,8 @@ from esrally_ebs.rally.indexing import require_green
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
 from esrally_ebs.rally.request_source import BLOCK, DETAILS
-from esrally_ebs.rally.schedule import BRING_BACK, FIO, NAMES_INDEX, START, names_index
+from esrally_ebs.rally.schedule import BRING_BACK, FIO, NAMES_INDEX, SEARCH_TAG, START, names_index
+from esrally_ebs.rally.settings import excluding
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.hosts import hosts_of
 from esrally_ebs.session.keeper import read_page, root_steps
@@ -133,6 +134,12 @@ class Search:
     def __init__(self, runner_: OnArm, client: Any, request: Request, params: dict[str, Any]) -> None:
         self.runner, self.client, self.request_, self.params = runner_, client, request, params
         self.context = activation.current()
+        for write in _writes(params):  # made by the track's own code, else no search
+            raise PlanError(
+                f"task {request.block.task}: its parameter source makes {write}, which every round would do "
+                f"again on each arm; put it before the searches, without the tag {SEARCH_TAG!r}, or leave it "
+                f"out: {excluding([request.block.task])}"
+            )
         if "index" in params:
             self.params = {**params, "index": self.arm.named(params["index"] or "")}
         if self.arm.suffix and names_index(params.get("body")):  # of a log, or of the track's own code
@@ -408,10 +415,26 @@ def register(registry: Any) -> None:
     registry.runner_registry = register_on_arm
 
 
-def _routed(params: dict[str, Any], preference: str) -> dict[str, Any]:
+def _writes(params: Any) -> Iterator[str]:
+    """Raw requests among these, also of a composite operation, that change something, as "PUT /path"."""
+    if not isinstance(params, dict):  # an own runner's
+        return
+    for key in _STREAMS:
+        if isinstance(params.get(key), list):
+            for part in params[key]:
+                yield from _writes(part)
+    method, path = str(params.get("method", "GET")).upper(), str(params.get("path", ""))
+    ends = method == "DELETE" and _OF_A_SEARCH.search(path)
+    if path and not ends and (method in ("PUT", "DELETE") or (method == "POST" and _WRITING.search(path))):
+        yield f"{method} {path.partition('?')[0]}"
+
+
+def _routed(params: Any, preference: str) -> Any:
     """The request with its arm's preference: its own might select other copies of shards on another arm."""
-    for key in ("requests", "stream"):  # a composite operation's
-        if key in params:
+    if not isinstance(params, dict):  # an own runner's
+        return params
+    for key in _STREAMS:
+        if isinstance(params.get(key), list):
             return {**params, key: [_routed(part, preference) for part in params[key]]}
     path, has_query, query = str(params.get("path", "")).partition("?")
     asks = "index" in params and params.get("operation-type") != "field-caps"  # which takes no preference
@@ -448,6 +471,12 @@ def _record_fault(error: EbsError, arm: str) -> None:
     folder.note("fault", arm=arm, text=str(error), exit_code=error.exit_code)
 
 
+_STREAMS = ("requests", "stream")  # keys of a composite operation's parts
+_OF_A_SEARCH = re.compile(r"/_(search/scroll|pit|async_search|(query|sql)/async|eql/search)\b")
+_WRITING = re.compile(
+    r"/_(doc|create|update|bulk|(update|delete)_by_query|reindex|refresh|flush|forcemerge|aliases|rollover|open"
+    r"|close|scripts)(/|\?|$)"
+)  # path of a POST
 _TAKES_PREFERENCE = re.compile(
     r"/_((search|count|termvectors)$|(doc|source|explain|termvectors)/)"
 )  # path of a raw request

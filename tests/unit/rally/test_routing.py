@@ -1,6 +1,7 @@
 """What becomes of a request on its arm: which copies of shards it asks, what it does not wait for."""
 
 import asyncio
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,8 @@ BLOCK = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="t", round=1,
         ({"path": "/_msearch"}, {}),
         ({"path": "/i/_search/template"}, {}),
         ({"body": {"query": "SELECT 1"}}, {}),
+        ({"requests": 100}, {}),  # a parameter of the track's own runner
+        ({"requests": ["a", "b"]}, {}),
         ({"index": "i", "operation-type": "field-caps"}, {}),
         (
             {"requests": [{"stream": [{"index": "i", "name": "p"}, {"with-point-in-time-from": "p"}]}]},
@@ -74,6 +77,33 @@ def test_on_one_node_what_names_an_index_in_its_body_is_refused_when_only_the_re
         search_on_arm({"index": "i", "body": body}, tmp_path, monkeypatch, suffix="_gp2")
     search = search_on_arm({"index": None, "body": {"size": 1}}, tmp_path, monkeypatch, suffix="_gp2")
     assert search.params["index"] == "*_gp2"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "writes"),
+    [
+        ("PUT", "/_query_rules/r", True),  # of wikipedia
+        ("put", "/i/_settings?flat_settings=true", True),
+        ("DELETE", "/i", True),
+        ("POST", "/i/_doc", True),
+        ("POST", "/i/_update/1?refresh=true", True),
+        ("POST", "/_reindex", True),
+        ("POST", "/i/_search", False),
+        ("POST", "/_application/search_application/a/_search", False),
+        ("POST", "/i/_pit?keep_alive=1m", False),
+        ("DELETE", "/_pit", False),
+        ("DELETE", "/_search/scroll", False),
+        ("GET", "/i/_doc/1", False),
+    ],
+)
+def test_a_write_that_only_the_request_shows_is_refused(
+    method: str, path: str, writes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = {"method": method, "path": path}
+    says = rf"^task t: its parameter source makes {method.upper()} {re.escape(path.partition('?')[0])}, .*=t$"
+    for params in (raw, {"requests": [{"operation-type": "sleep"}, {"stream": [raw]}]}):
+        with pytest.raises(PlanError, match=says) if writes else nullcontext():
+            search_on_arm(params, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(("details", "hits"), [(True, 7), (False, None)])
