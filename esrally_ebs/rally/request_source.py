@@ -5,9 +5,11 @@ with usual ones.
 """
 
 import copy
+import marshal
 import os
 import random
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -253,6 +255,46 @@ def _chance() -> tuple[Any, Any]:
 def _resume(chance: tuple[Any, Any]) -> None:
     random.setstate(chance[0])
     np.random.set_state(chance[1])
+
+
+class Sent:
+    """Checksums of what this process's clients send in a task of a round: all arms must get the same.
+
+    In any order, since clients take turns differently on each arm.
+    """
+
+    def __init__(self) -> None:
+        self._of = "", 0  # task and round
+        self._sums: dict[str, tuple[int, int]] = {}  # by arm: number of requests, and sum of checksums
+        self._warned: set[str] = set()
+
+    def add(self, block: Block, params: Mapping[str, Any]) -> str:
+        """Add a request; as the first of a round, returns a warning if arms differed in the round before.
+
+        At most one for each task. What cannot be compared, such as a date, counts as the same.
+        """
+        warning = ""
+        if self._of != (block.task, block.round):
+            warning = self._warning()
+            self._of, self._sums = (block.task, block.round), {}
+        checksum = 0
+        with suppress(ValueError):
+            own = {key: value for key, value in params.items() if key != BLOCK}
+            checksum = zlib.crc32(marshal.dumps(own, 2))  # later versions tell equal objects apart
+        number, sum_ = self._sums.get(block.arm, (0, 0))
+        self._sums[block.arm] = number + 1, sum_ + checksum
+        return warning
+
+    def _warning(self) -> str:
+        task, round_ = self._of
+        differs = len({number for number, _ in self._sums.values()}) == 1 < len(set(self._sums.values()))
+        if not differs or task in self._warned:
+            return ""
+        self._warned.add(task)
+        return (
+            f"{task}: arms were sent different requests, first in round {round_}; let its parameter source "
+            "keep what it counts or draws from in itself, not in its module, and ask no clock"
+        )
 
 
 class _InTurn:

@@ -27,7 +27,7 @@ from esrally_ebs.rally.coordinator_client import Connection, CoordinatorClient
 from esrally_ebs.rally.indexing import require_green
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
-from esrally_ebs.rally.request_source import BLOCK, DETAILS
+from esrally_ebs.rally.request_source import BLOCK, DETAILS, Sent
 from esrally_ebs.rally.schedule import BRING_BACK, FIO, NAMES_INDEX, SEARCH_TAG, START, names_index
 from esrally_ebs.rally.settings import excluding
 from esrally_ebs.session import diagnosis, protocol
@@ -140,6 +140,10 @@ class Search:
                 f"again on each arm; put it before the searches, without the tag {SEARCH_TAG!r}, or leave it "
                 f"out: {excluding([request.block.task])}"
             )
+        # pairs of one node are made only once; each step of a knee search has its own rate
+        is_own = request.block.round and request.block.task != protocol.QUERIES and not self.arm.suffix
+        if is_own and not activation.coordinator() and (warning := _sent.add(request.block, params)):
+            SessionFolder(self.context.folder).note("requests-differ", text=warning)
         if "index" in params:
             self.params = {**params, "index": self.arm.named(params["index"] or "")}
         if self.arm.suffix and names_index(params.get("body")):  # of a log, or of the track's own code
@@ -471,6 +475,7 @@ def _record_fault(error: EbsError, arm: str) -> None:
     folder.note("fault", arm=arm, text=str(error), exit_code=error.exit_code)
 
 
+_sent = Sent()
 _STREAMS = ("requests", "stream")  # keys of a composite operation's parts
 _OF_A_SEARCH = re.compile(r"/_(search/scroll|pit|async_search|(query|sql)/async|eql/search)\b")
 _WRITING = re.compile(

@@ -175,7 +175,7 @@ def _raw(session: Session) -> Iterator[str]:
 def faults(events: Iterable[Event]) -> Iterable[str]:
     """What went wrong on an arm and ended nothing, a line each."""
     for event in events:
-        if event.kind in ("fault", "not-cold", "not-steady", "telemetry-dead"):
+        if event.kind in ("fault", "not-cold", "not-steady", "requests-differ", "telemetry-dead"):
             where = f" on {event.arm}" if event.arm else ""
             yield f"{event.kind}{where}: {event.fields.get('text') or event.fields.get('task', '')}"
 

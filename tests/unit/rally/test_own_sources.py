@@ -1,11 +1,13 @@
 """Requests that a track's own parameter source makes, drawn by chance or handed on, and its files."""
 
+import itertools
 import json
 import os
 import random
 import secrets
 import uuid
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from small_plan import TWO_ARMS
 
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
-from esrally_ebs.rally.request_source import RequestSource
+from esrally_ebs.rally.request_source import RequestSource, Sent
 from esrally_ebs.rally.schedule import expand
 
 
@@ -94,6 +96,46 @@ def test_what_a_track_seeds_with_nothing_is_the_same_on_all_arms_and_another_in_
         random.seed("t")
         outside.append((random.Random().random(), uuid.uuid4(), secrets.token_hex()))
     assert all(first != second for first, second in zip(*outside, strict=True))
+
+
+_OF_MODULE = itertools.count()
+
+
+class OfModule(Drawn):
+    """It goes on where the arm before ended, as with a generator that its module seeds once."""
+
+    def params(self) -> dict[str, Any]:
+        return {"body": {"from": next(_OF_MODULE), "vector": [0.1, 0.2]}}
+
+
+class OfArray(OfModule):
+    def params(self) -> dict[str, Any]:
+        return {"body": np.array([next(_OF_MODULE)])}
+
+
+class OfDate(OfModule):
+    def params(self) -> dict[str, Any]:
+        return {"body": date.fromordinal(1 + next(_OF_MODULE))}  # which cannot be compared
+
+
+@pytest.mark.parametrize(("source", "warned"), [(Drawn, []), (OfModule, [1]), (OfArray, [1]), (OfDate, [])])
+def test_requests_that_differ_between_arms_are_said_once_for_a_task(
+    source: type, warned: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(vars(rally_params)["__PARAM_SOURCES_BY_NAME"], "s", source)
+    search = rally_track.Task(
+        "q", rally_track.Operation("q", "search", params={}, param_source="s"), clients=2
+    )
+    made = expand([search], parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm", "design.rounds": 4}))
+    sent, warnings = Sent(), []
+    for number, each in enumerate(task for task in made if "-r" in task.name):
+        base = RequestSource(None, each.operation.params)
+        clients = [base.partition(client, 2) for client in range(2)]
+        for client in [*clients, *clients][:: -1 if number % 2 else 1]:  # in another order on each arm
+            params = client.params()
+            warnings.append(sent.add(params["ebs"].block, params))
+    said = [warning for warning in warnings if warning]
+    assert [int(warning.partition("first in round ")[2].partition(";")[0]) for warning in said] == warned
 
 
 class PassedOn(Drawn):

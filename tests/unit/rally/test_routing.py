@@ -5,6 +5,7 @@ import re
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from small_plan import small_plan
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Kind, Phase, Request, Volume, VolumeSpec, Work
 from esrally_ebs.rally import activation, indexing, runners
+from esrally_ebs.report.build import faults
+from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context, Member
 
 BLOCK = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="t", round=1, phase=Phase.MEASURE)
@@ -104,6 +107,18 @@ def test_a_write_that_only_the_request_shows_is_refused(
     for params in (raw, {"requests": [{"operation-type": "sleep"}, {"stream": [raw]}]}):
         with pytest.raises(PlanError, match=says) if writes else nullcontext():
             search_on_arm(params, tmp_path, monkeypatch)
+
+
+def test_requests_that_differ_between_arms_are_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings = iter(["", "t: arms were sent different requests"])
+    monkeypatch.setattr(runners, "_sent", SimpleNamespace(add=lambda *_: next(warnings)))
+    for _ in range(2):
+        search_on_arm({"index": "i"}, tmp_path, monkeypatch)
+    search_on_arm({"index": "i"}, tmp_path, monkeypatch, suffix="_gp2")  # both arms' is made once
+    (event,) = SessionFolder(tmp_path).events()
+    assert list(faults([event])) == ["requests-differ: t: arms were sent different requests"]
 
 
 @pytest.mark.parametrize(("details", "hits"), [(True, 7), (False, None)])
