@@ -88,8 +88,13 @@ _STEP_OF_PATH: Final = re.compile(
     rf"((?:\A|>)\s*)(?!(?:{'|'.join(PATHS_OF_ALL)})\s*(?:>|\Z))([^>\[]+?)(?=\s*(?:[>\[]|\.[^.>\[]+\Z|\Z))"
 )
 # A script's string, comment or regular expression; group 1 shows that a string is a field or a parameter.
+# One between brackets is a literal if these begin a list, or look up what the script itself has put there.
+_OF_FIELDS: Final = r"\b(?:_fields|_source|ctx|doc|params|state)"
+_WITH_FIELD: Final = r"\b(?:cosineSimilarity|dotProduct|hamming|l[12]norm|maxSim\w+|randomScore)"
 _SCRIPT_STRING: Final = re.compile(
-    r"""(\[|\b(?:containsKey|field)\(|\$\(|\bparams\.\w+,)?\s*(?:'[^']*'|"[^"]*")"""
+    rf"(?:((?:{_OF_FIELDS}|\])\s*\[|{_OF_FIELDS}\.containsKey\(|\bfield\(|\$\("
+    rf"|{_WITH_FIELD}\(\s*params\.\w+,)\s*)?"
+    r"""(?:'[^']*'|"[^"]*")"""
     r"|/[/*]|(?:\A|[(\[=~,!?:&|<>{;]|\breturn)\s*/"
 )
 _SORTED_MISSING: Final = frozenset(("_first", "_last"))
