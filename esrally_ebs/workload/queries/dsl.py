@@ -191,6 +191,10 @@ class Walk:
         return {key: self._option(key, value, where) for key, value in node.items()}
 
     def _option(self, key: str, value: Json, where: str) -> Json:
+        if (
+            where == "highlight" and key != "highlight_query"
+        ):  # an option, or a field such as "query"
+            return self._options(value, where) if _has_objects(value) else value
         if key == "script" or key.endswith("_script") or (key == "query" and where == "collate"):
             return self._script(value)
         if key in ("aggs", "aggregations") and isinstance(value, dict):
@@ -198,11 +202,11 @@ class Walk:
         if key in ("inner_hits", "top_hits") and isinstance(value, dict):
             return self.body(value)
         # except geo_line's sort, an option with a field, and fields with such names
-        if key in ("sort", "order", "buckets_path") and where not in ("geo_line", "highlight"):
+        if key in ("sort", "order", "buckets_path") and where != "geo_line":
             return self._sorted_by(key, value, where)
         if _has_objects(value):
             return self._objects(key, value, where)
-        if key in _STRUCTURE or where == "highlight":
+        if key in _STRUCTURE:
             return value
         return self._literals(value, key, where)
 

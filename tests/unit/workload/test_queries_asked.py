@@ -19,6 +19,7 @@ SCRIPT = {"script": {"script": {"source": "doc['a'].value > params.x", "params":
         ({"query": {"match_all": {}}}, None, None),
         ({"query": SCRIPT}, None, "needs a module that the node lacks"),
         ({"query": {"term": {"script": "x"}}}, None, None),  # a field of that name
+        ({"highlight": {"fields": {"script": {}, "query": {"type": "plain"}, "filter": {}}}}, None, None),
         ({"query": {"script": {"script": {"id": "stored"}}}}, "script that is not painless", None),
         (
             {"query": {"script": {"script": {"lang": "groovy", "source": "1"}}}},

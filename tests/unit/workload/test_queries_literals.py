@@ -150,7 +150,7 @@ def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
         {"query": {"knn": {"field": "v", "query_vector": "00ff7f"}}},
         {"query": {"rule": {"organic": {"match_all": {}}, "ruleset_ids": ["sale"]}}},
         {"query": {"sparse_vector": {"field": "v", "inference_id": "elser", "query": ""}}},
-        {"highlight": {"fields": {"order": {"type": "plain"}, "sort": {"type": "plain"}}}},
+        {"highlight": {"fields": {name: {"type": "plain"} for name in ("doc", "order", "script", "sort")}}},
         {"retriever": {"linear": {"retrievers": [{"normalizer": "minmax", "weight": 2}]}}},
         {"aggs": {A: {"significant_text": {"field": "a", "source_fields": ["b"]}}}},
         {"aggs": {A: {"geo_line": {"point": {"field": "place"}, "sort": {"field": "@timestamp"}}}}},
