@@ -32,7 +32,9 @@ _CLAUSES: Final = words(
     "organic positive post_filter queries query rescore_query should"
 )
 # with fields that are no options
-_DOCUMENTS: Final = words("after contexts doc document documents meta params points search_after")
+_DOCUMENTS: Final = words(
+    "after contexts doc document documents ext match_criteria meta params points search_after"
+)
 _SPAN_CLAUSES: Final = frozenset(("exclude", "include", "match"))  # have another meaning elsewhere
 _AGGREGATIONS: Final = words(
     "avg avg_bucket bucket_script cardinality composite cumulative_sum date_histogram date_range "
@@ -191,9 +193,7 @@ class Walk:
         return {key: self._option(key, value, where) for key, value in node.items()}
 
     def _option(self, key: str, value: Json, where: str) -> Json:
-        if (
-            where == "highlight" and key != "highlight_query"
-        ):  # an option, or a field such as "query"
+        if where == "highlight" and key != "highlight_query":  # an option, or a field such as "query"
             return self._options(value, where) if _has_objects(value) else value
         if key == "script" or key.endswith("_script") or (key == "query" and where == "collate"):
             return self._script(value)
@@ -217,7 +217,8 @@ class Walk:
         if is_named and isinstance(value, dict):
             return self.named(self._literals(value, key, where))
         if key in _DOCUMENTS:
-            return self._literals(value, key, where)
+            is_script = key == "params" and where == "scripted_metric"
+            return self._script_params(value) if is_script else self._literals(value, key, where)
         spans = key in _SPAN_CLAUSES and where.startswith("span_")
         # functions of function_score and queries of rescore are options, not queries
         plain = key == "functions" or (where == "rescore" and key == "query") or where in _FIELD_QUERIES
@@ -229,12 +230,12 @@ class Walk:
         self.scripts.append(node)
         if not isinstance(node, dict):
             return node
-        return {
-            key: {name: self._literals(part, name, "script") for name, part in value.items()}
-            if key == "params" and isinstance(value, dict)
-            else value
-            for key, value in node.items()
-        }
+        return {key: self._script_params(value) if key == "params" else value for key, value in node.items()}
+
+    def _script_params(self, node: Json) -> Json:
+        if not isinstance(node, dict):
+            return node
+        return {name: self._literals(value, name, "script") for name, value in node.items()}
 
     def _aggregations(self, node: Json) -> Json:
         if not isinstance(node, dict):

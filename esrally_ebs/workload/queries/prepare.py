@@ -44,7 +44,7 @@ _WRAPPER: Final = re.compile(r'\{\s*"wrapper"\s*:\s*\{\s*"query"\s*:\s*"([\w+/=]
 _MONTH, _DAY = r"\d{4}-(0[1-9]|1[0-2])", r"(0[1-9]|[12]\d|3[01])"
 _CLOCK: Final = r"\d\d(:\d\d(:\d\d([.,]\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)?"
 _ISO_TIME: Final = rf"{_MONTH}(-{_DAY}([T ]{_CLOCK})?)?"
-_ISO_DATE: Final = re.compile(rf"{_ISO_TIME}(\|\|.*)?")
+_ISO_DATE: Final = re.compile(rf"{_ISO_TIME}(\|\|{LUCENE_STEPS})?")
 _DATE: Final = re.compile(  # day or year first
     r"(?:(?:19|20)\d\d([/.-])\d\d?\1\d\d?|\d\d?([/.-])\d\d?\2(?:19|20)\d\d)"
     r"(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
@@ -112,7 +112,8 @@ class Hasher(Walk):
         self.refused = False
 
     def literal(self, value: Json, key: str, where: str) -> Json:
-        if not isinstance(value, str) or (_NOT_HASHED.match(where) and key not in ("_name", "key")):
+        is_name = key in ("_name", "key")
+        if not isinstance(value, str) or (_NOT_HASHED.match(where) and not is_name):
             return value
         if (
             where in ("regexp", "kql", "wrapper")
@@ -127,7 +128,7 @@ class Hasher(Walk):
             return value
         if key == "query_vector" and where in ("", "knn"):  # hexadecimal numbers
             return value
-        is_bound = _OF_BOUNDS.fullmatch(where) and not _LETTER.search(value)
+        is_bound = _OF_BOUNDS.fullmatch(where) and not is_name and not _LETTER.search(value)
         if is_bound and _address(value.partition("/")[0]) is None:  # nor a network
             return value  # a number or a date: nothing would lie between others
         if where.endswith("query_string"):
@@ -435,8 +436,9 @@ def _names_of(name: str) -> Sequence[str]:
 
 
 def _hash_preference(text: str) -> str:
-    """Hashes a user's preference; ``_local`` and the like are Elasticsearch's."""
-    return text if text.startswith("_") else hash_text(text)
+    """Hashes a user's preference; ``_local`` and the like are Elasticsearch's, also before a user's."""
+    own, bar, users = text.partition("|") if text.startswith("_") else ("", "", text)
+    return f"{own}{bar}{users if users.startswith('_') else hash_text(users)}"
 
 
 @lru_cache(maxsize=4096)

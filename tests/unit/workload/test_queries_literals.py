@@ -401,12 +401,24 @@ def test_a_map_that_a_script_gets_is_a_literal_with_all_its_keys(tmp_path: Path)
         {"script_score": {"script": {"source": source, "params": {"field": "user", "weights": weights}}}}
         for weights in ({"bob": 2}, {"zoe": 3, "ann": [{"bob": 1}]})
     ]
-    log = write(tmp_path / "log", *(query_line({"query": query}) for query in queries), query_line({}))
-    assert import_logs([log], tmp_path / "out").templates == 2
+    metrics = [
+        {"scripted_metric": {"map_script": "1", "params": {"weights": {name: 1}}}} for name in ("bob", "zoe")
+    ]
+    bodies = [*({"query": query} for query in queries), *({"aggs": {"a": metric}} for metric in metrics)]
+    log = write(tmp_path / "log", *map(query_line, bodies), query_line({}))
+    assert import_logs([log], tmp_path / "out").templates == 3
     assert not [name for name in ("bob", "zoe") if name in (tmp_path / "out" / "templates.json").read_text()]
     assert [request["body"]["query"] for request in requests(tmp_path / "out")[:2]] == queries
     excluded = import_logs([log], tmp_path / "hashed", Options(hash_literals=True)).excluded
-    assert excluded == {"regular expression, script or KQL that cannot be hashed": 2}
+    assert excluded == {"regular expression, script or KQL that cannot be hashed": 4}
+
+
+def test_names_of_digits_alone_are_no_bounds() -> None:
+    bounds = {"query": {"range": {"n": {"gte": "5551234", "_name": "5551234"}}}}
+    assert Hasher().body(bounds)["query"]["range"]["n"] == {"gte": "5551234", "_name": hash_text("5551234")}
+    buckets = {"aggs": {A: {"range": {"field": "n", "ranges": [{"to": "5551234", "key": "5551234"}]}}}}
+    ((aggregation,),) = [Hasher().body(buckets)["aggs"].values()]
+    assert aggregation["range"]["ranges"] == [{"to": "5551234", "key": hash_text("5551234")}]
 
 
 def test_a_suggestion_is_collated_by_a_script(tmp_path: Path) -> None:
@@ -421,6 +433,20 @@ def test_a_suggestion_is_collated_by_a_script(tmp_path: Path) -> None:
             import_logs([log], tmp_path / "none", options)
 
 
+@pytest.mark.parametrize(
+    ("preference", "hashed"),
+    [
+        ("_local", "_local"),
+        ("_shards:1,2|_local", "_shards:1,2|_local"),
+        ("_shards:1|bob", f"_shards:1|{BOB}"),
+    ],
+)
+def test_a_users_own_preference_is_hashed(preference: str, hashed: str, tmp_path: Path) -> None:
+    row = {"at": 0, "method": "GET", "path": "/i/_search", "params": {"preference": preference}}
+    import_logs([write(tmp_path / "log", json.dumps(row))], tmp_path / "out", Options(hash_literals=True))
+    assert requests(tmp_path / "out")[0]["params"] == {"preference": hashed}
+
+
 def test_a_regular_expression_of_the_url_is_not_hashed(tmp_path: Path) -> None:
     rows = [{"at": 0, "method": "GET", "path": f"/i/_search?q=host:{q}"} for q in ("/web[0-9]+/", "bob")]
     log = write(tmp_path / "log", *map(json.dumps, rows))
@@ -433,6 +459,10 @@ def test_a_regular_expression_of_the_url_is_not_hashed(tmp_path: Path) -> None:
         {"query": {"geo_distance": {"distance": "1km", "at": "1,2", "_name": "bob"}}},
         {"suggest": {"s": {"prefix": "a", "completion": {"field": "f", "contexts": {"type": ["bob"]}}}}},
         {"aggs": {"a": {"geo_distance": {"field": "l", "ranges": [{"to": 9, "key": "bob"}]}}}},
+        {"query": {"rule": {"match_criteria": {"type": "bob"}, "organic": {"match_all": {}}}}},
+        {"retriever": {"rule": {"match_criteria": {"path": ["bob"]}, "retriever": {"standard": {}}}}},
+        {"ext": {"generate": {"type": "bob", "turns": [{"type": "bob"}]}}},
+        {"query": {"match": {"born": "2026-01-02||bob"}}},
     ],
 )
 def test_a_literal_is_one_wherever_it_stands(body: dict[str, Any]) -> None:
