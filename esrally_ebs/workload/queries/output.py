@@ -208,8 +208,8 @@ def _readme(summary: ImportSummary, ranked: Sequence[Template], tasks: Sequence[
         f"{number_of(len(ranked), 'template')}, from {number_of(summary.lines, 'line')} of: "
         f"{summary.format}. Race it with `esrally race --track-path=` and this directory, on the indices of "
         "a stopped node's data directory with `--track-params=data:/path`.",
-        f"`by-template` (the default challenge) has one task for each of the {len(tasks)} most frequent "
-        f"templates, {share:.1%} of all requests; `in-order` asks the whole log once, a piece in each "
+        "`by-template` (the default challenge) has a task for each of the most frequent templates "
+        f"({len(tasks)}), {share:.1%} of all requests; `in-order` asks the whole log once, a piece in each "
         f"round{_AT_ITS_TIMES if summary.has_arrivals else ''}. Track parameters: "
         "`iterations`, `warmup_iterations`, `search_clients`, and the pack's own.",
         "`queries.ndjson` holds the queries with their literals, unless hashed; no other file does.",

@@ -36,7 +36,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int
     ("words", "code", "says"),
     [
         (["no.json"], 2, "no.json: No such file"),
-        (["log.json", "--format", "es-slow-log-8"], 4, "no request to race in 1 lines read as es-slow-log-8"),
+        (["log.json", "--format", "es-slow-log-8"], 4, "no request to race in 1 line read as es-slow-log-8"),
         (["log.json", "--format", "apache"], 2, "--format apache: choose auto, es-query-log"),
         (["log.json", "msearch"], 2, "import them by themselves"),
         (["log.json", "same"], 2, "same: is the same log as log.json, or a copy; name each log once"),
@@ -297,6 +297,6 @@ def test_a_body_nested_too_deep_is_counted(tmp_path: Path) -> None:
 
 def test_a_log_without_searches_is_no_workload(tmp_path: Path) -> None:
     log = write(tmp_path / "log", query_line("FROM logs", type="esql"))
-    with pytest.raises(FormatError, match="no request to race in 1 lines"):
+    with pytest.raises(FormatError, match="no request to race in 1 line read"):
         import_logs([log], tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -92,6 +92,14 @@ def test_the_track_names_the_indices_of_all_its_requests_and_no_others(
     assert named == ["logs", *(f"logs-{number}" for number in range(10))]
 
 
+def test_one_request_is_no_requests(tmp_path: Path) -> None:
+    summary = import_logs([write(tmp_path / "log", query_line({}))], tmp_path / "out")
+    assert ": 1 request over 0.0 s, 1 template, from 1 line (" in summary.text()
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "1 request over 0.0 s in 1 template, from 1 line of: " in readme
+    assert load(tmp_path / "out").description.startswith("1 request of a log")
+
+
 def test_rally_loads_the_track_of_a_log_that_names_patterns_alone(tmp_path: Path) -> None:
     import_logs([write(tmp_path / "log", query_line({}, indices=["logs-*"]))], tmp_path / "out")
     assert load(tmp_path / "out").indices == []
