@@ -70,7 +70,7 @@ _PLAIN_FIELD: Final = re.compile(r"(total_hits|total_shards|search_type|indices)
 
 
 def _plain_lines(pattern: re.Pattern[str], logger: str, entry: Callable[[Fields], Entry]) -> Parser:
-    """A parser for lines of text; lines of other loggers are ordinary events."""
+    """A parser for lines of text with searches of one logger."""
 
     def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
         for line in lines:
@@ -79,8 +79,9 @@ def _plain_lines(pattern: re.Pattern[str], logger: str, entry: Callable[[Fields]
                 if match is not None:
                     yield entry(match.groupdict() | dict(_PLAIN_FIELD.findall(match["between"])))
                 elif line.strip():
-                    is_event = line.startswith(b"[") and not re.search(logger.encode(), line)
-                    yield _LONG if line is TOO_LONG else _EVENT if is_event else _LINE
+                    is_other = line.startswith(b"[") and not re.search(logger.encode(), line)
+                    kind = _LINE if not is_other else _OTHER if re.search(_LOGGERS, line) else _EVENT
+                    yield _LONG if line is TOO_LONG else kind
             except FIELD_ERRORS:
                 yield _LINE
 
@@ -268,6 +269,7 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
 # --- OpenSearch ---------------------------------------------------------------------------------------------
 
 _LOGGER: Final = r"\[c(?:luster)?\.s(?:earch)?\.r(?:equest)?\.slowlog[^\]]*\]"  # abbreviated or in full
+_LOGGERS: Final = f"{_SHARD_LOGGER}|{_LOGGER}".encode()
 # [time][level][logger] [node] took[..], took_millis[..], ... source[..], id[..]; the source may hold brackets
 _PLAIN: Final = re.compile(
     rf"\[(?P<timestamp>[^\]]+)\]\[[A-Z ]+\]{_LOGGER}.*? "

@@ -158,6 +158,15 @@ def test_a_search_of_another_log_is_counted_as_such(tmp_path: Path) -> None:
     }
 
 
+def test_a_search_of_the_other_slow_log_as_text_is_counted_as_such(tmp_path: Path) -> None:
+    event, shard = (LOGS / "es-slow-log-text.log").read_text().splitlines()[:2]
+    search = (LOGS / "opensearch-slow-log-text.log").read_text().splitlines()[0]
+    for number, (own, other) in enumerate([(shard, search), (search, shard)]):
+        log = write(tmp_path / "log", own, other, event)
+        summary = import_logs([log], tmp_path / f"out{number}", Options(index="*"))
+        assert (summary.requests, summary.excluded) == (1, {"line of another log": 1, "no search": 1})
+
+
 def test_a_byte_order_mark_costs_no_line(tmp_path: Path) -> None:
     plain = (LOGS / "es-slow-log-8.log").read_bytes()
     (tmp_path / "log").write_bytes(b"\xef\xbb\xbf" + plain.replace(b"\n", b"\r\n"))
