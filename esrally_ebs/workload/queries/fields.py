@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from esrally_ebs.workload.queries.search import hash_client
+from esrally_ebs.workload.queries.search import FIELD_ERRORS, hash_client, parse_time
 
 Fields = Mapping[str, Any]
 
@@ -32,6 +32,20 @@ def flat(fields: Fields) -> Fields:
 
     add("", fields)
     return dotted
+
+
+def logged_time(fields: Fields, name: str = "timestamp") -> tuple[int, bool]:
+    """The log's own time of a line, and whether it has a time zone.
+
+    The shipper's, if it has renamed the former, or changed its ISO format; Fluent Bit's is in seconds.
+    """
+    for each in (name, "@timestamp"):
+        try:
+            return parse_time(fields[each])
+        except FIELD_ERRORS:
+            continue
+    date = fields["date"]
+    return parse_time(date * 1000 if isinstance(date, float) else date)
 
 
 _MAX_CHARS: Final = 64  # of a number or duration, so that caches keep no long texts

@@ -16,6 +16,7 @@ from esrally_ebs.workload.queries.fields import (
     body_of,
     client_of,
     flat,
+    logged_time,
     ms_of,
     number_of,
     search_type_of,
@@ -31,7 +32,6 @@ from esrally_ebs.workload.queries.search import (
     Part,
     Reason,
     Skipped,
-    parse_time,
 )
 
 Parser = Callable[[Iterable[bytes]], Iterator[Entry]]
@@ -129,14 +129,6 @@ def _no_search(fields: Fields) -> Skipped:
 _KIND: Final = "elasticsearch.querylog.type"
 
 
-def _logged_time(fields: Fields) -> tuple[int, bool]:
-    """The log's own time of a line; the shipper's if it has renamed the former, or changed its ISO format."""
-    try:
-        return parse_time(fields["timestamp"])
-    except FIELD_ERRORS:
-        return parse_time(fields["@timestamp"])
-
-
 def _query_log(fields: Fields) -> Entry:
     fields = flat(fields)
     kind = fields.get(_KIND)
@@ -149,7 +141,7 @@ def _query_log(fields: Fields) -> Entry:
     took = fields.get("elasticsearch.querylog.took")
     took_ms = ms_of(fields.get("elasticsearch.querylog.took_millis") if took is None else took / 1e6)
     is_bound = fields.get("elasticsearch.querylog.dsl.total_count_partial")
-    end_us, zoned = parse_time(fields["@timestamp"])
+    end_us, zoned = logged_time(fields, "@timestamp")
     return LoggedSearch(
         at_us=end_us - round((took_ms or 0.0) * 1000),
         targets=targets_of(fields.get("elasticsearch.querylog.indices")),
@@ -183,7 +175,7 @@ def _slow_log(fields: Fields) -> Entry:
     """A line of version 7 or 8: an upgraded node has both in one file."""
     if fields.get("type") == "index_search_slowlog":
         phase = _phase(text_of(fields.get("component")))
-        return _shard_line(fields, _SLOW_7, _logged_time(fields), phase, text_of(fields.get("id")))
+        return _shard_line(fields, _SLOW_7, logged_time(fields), phase, text_of(fields.get("id")))
     fields = flat(fields)
     logger = fields.get("log.logger") or fields.get("elasticsearch.component")  # of version 7, ingested
     logger = logger or fields.get("elasticsearch.slowlog.logger", "")  # of text, ingested
@@ -193,7 +185,7 @@ def _slow_log(fields: Fields) -> Entry:
     if _SLOW_8.message not in fields:
         fields = _before_ingest(fields)
     request = text_of(fields.get("trace.id")) or text_of(fields.get(_SLOW_8.id))
-    return _shard_line(fields, _SLOW_8, parse_time(fields["@timestamp"]), _phase(logger), request)
+    return _shard_line(fields, _SLOW_8, logged_time(fields, "@timestamp"), _phase(logger), request)
 
 
 def _before_ingest(fields: Fields) -> Fields:
@@ -244,7 +236,7 @@ _SHARD_PLAIN: Final = re.compile(
 
 def _plain_shard_line(fields: Fields) -> Entry:
     phase = _phase(fields["logger"])
-    return _shard_line(fields, _SLOW_7, _logged_time(fields), phase, text_of(fields["id"]))
+    return _shard_line(fields, _SLOW_7, logged_time(fields), phase, text_of(fields["id"]))
 
 
 def _audit_log(fields: Fields) -> Iterable[Entry]:
@@ -255,7 +247,7 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
         refused = action in ("authentication_failed", "anonymous_access_denied", "run_as_denied")
         return (Skipped(Reason.FAILED) if refused else _no_search(fields),)
     body = fields.get("request.body", fields.get("http.request.body.content"))
-    at_us, zoned = _logged_time(fields)
+    at_us, zoned = logged_time(fields)
     opaque_id = fields.get("opaque_id") or fields.get("elasticsearch.audit.opaque_id")
     client = client_of(opaque_id or fields.get("user.name"))
     method = fields.get("request.method") or fields["http.request.method"]
@@ -287,7 +279,7 @@ def _request_slow_log(fields: Fields) -> Entry:
 
 def _request_line(fields: Fields) -> Entry:
     took_ms = took_ms_of(fields.get("took"), fields.get("took_millis"))
-    end_us, zoned = _logged_time(fields)
+    end_us, zoned = logged_time(fields)
     indices = fields.get("indices")  # since version 3.6: "[a, b]", as plain text "a, b"
     if isinstance(indices, str):
         indices = None if indices == "null" else indices.strip("[]").replace(" ", "").split(",")

@@ -11,6 +11,7 @@ from query_logs import GOLDEN_LOGS, requests, write
 
 from esrally_ebs.workload.queries import import_logs
 from esrally_ebs.workload.queries.fields import client_of, number_of, took_ms_of
+from esrally_ebs.workload.queries.search import parse_time
 
 
 def test_a_line_of_an_audit_log_came_when_it_says_and_not_when_it_was_shipped(tmp_path: Path) -> None:
@@ -116,6 +117,22 @@ def test_documents_that_shippers_made_of_log_lines_are_read(
     (request,) = requests(tmp_path / "out")
     assert (request["path"], request["body"]) == ("/logs/_search", {"size": 1})
     assert (request["params"], request["took_ms"], request["hits"]) == (params, took_ms, hits)
+
+
+@pytest.mark.parametrize("name", ["es-query-log", "es-slow-log-7", "es-slow-log-8", "es-audit"])
+def test_fluent_bit_may_have_put_a_date_in_the_place_of_the_time(name: str, tmp_path: Path) -> None:
+    """Its parser takes the field of the time away, and its output writes seconds since the epoch."""
+
+    def shipped(line: str) -> str:
+        fields = json.loads(line)
+        at = fields.pop("@timestamp", None) or fields.pop("timestamp", None)
+        return json.dumps({"date": parse_time(at)[0] / 1e6, **fields} if at else fields)
+
+    lines = (GOLDEN_LOGS / f"{name}.log").read_text().splitlines()
+    lines = [line for line in lines if line.startswith("{") and line.endswith("}")]
+    import_logs([write(tmp_path / "log", *lines)], tmp_path / "out")
+    import_logs([write(tmp_path / "shipped", *map(shipped, lines))], tmp_path / "again")
+    assert requests(tmp_path / "again") == requests(tmp_path / "out")
 
 
 def test_a_document_of_the_slow_log_of_indexing_is_no_search(tmp_path: Path) -> None:
