@@ -63,11 +63,11 @@ _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
 _QUERY_WORD: Final = re.compile(
     r'"(?P<phrase>(?:[^"\\]|\\.)*+)"'
     rf"|(?P<kept>[\^~][\d.]+|\|\|{LUCENE_STEPS}(?!\w))"
-    r"|\b\d+(?:\.\d+){3}\b"
+    r"|\b\d+(?:\.\d+){3}(?:\\?/\d{1,3})?\b"
     rf"|(?P<field>_exists_:\S+|\b{_WORD}(?=(?:[\w{_MARKS}.*-]|\\.){{0,255}}+:))|{_WORD}",
     re.DOTALL,
 )
-_MASK: Final = re.compile(r"(.+)(/\d{1,3})")
+_MASK: Final = re.compile(r"(.+?)(\\?/\d{1,3})")  # in query strings its sign is escaped
 _ANY_INTEGER_DIGITS: Final = 9  # so many digits always make an integer
 # a phrase, or group 1: a regular expression
 _QUERY_REGEXP: Final = re.compile(r'"(?:[^"\\]|\\.)*"|((?:\A|(?<=[:\s(+!-]))/.+?/)', re.DOTALL)

@@ -192,6 +192,7 @@ def test_networks_and_pairs_of_long_numbers_are_hashed() -> None:
     network, address = map(hash_text, ("203.0.113.0", "203.0.113.7"))
     (aggregation,) = hashed["aggs"].values()
     assert aggregation["ip_range"]["ranges"] == [{"mask": f"{network}/25"}, {"to": address}]
+    assert hash_query(r"ip:203.0.113.0\/25 AND a:b") == rf"ip:{network}\/25 AND a:{hash_text('b')}"
     assert hashed["query"]["match"]["cards"] == ", ".join(map(hash_text, ids.split(", ")))
 
 
