@@ -72,7 +72,7 @@ _ANY_INTEGER_DIGITS: Final = 9  # so many digits always make an integer
 # a phrase, or group 1: a regular expression
 _QUERY_REGEXP: Final = re.compile(r'"(?:[^"\\]|\\.)*"|((?:\A|(?<=[:\s(+!-]))/.+?/)', re.DOTALL)
 _WITH_INCLUDE: Final = frozenset(("rare_terms", "significant_terms", "significant_text", "terms"))
-_NOT_HASHED: Final = re.compile(r"geo_|shape")
+_NOT_HASHED: Final = re.compile("geo|shape")  # beginnings of kinds whose strings are places
 _OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and aggregations
 _ISO_TIME_IN_QUERY: Final = _ISO_TIME.replace(":", r"\\?:")  # its colons may be escaped
 _BOUNDS_IN_QUERY: Final = re.compile(
@@ -81,7 +81,8 @@ _BOUNDS_IN_QUERY: Final = re.compile(
 # a number, or its part before the exponent's sign; or the part of a date between two signs
 _PART_OF_BOUND: Final = re.compile(r"\d+(T\d+|[eE]\d*)?Z?")
 _LETTER: Final = re.compile(r"[^\W\d_]")
-_POINT: Final = re.compile(r"-?\d{1,3}(\.\d+)?, *-?\d{1,3}(\.\d+)?")
+_DEGREES: Final = r"-?\d{1,3}(\.\d+)?"
+_POINT: Final = re.compile(rf"{_DEGREES}, *{_DEGREES}|POINT *\( *{_DEGREES} +{_DEGREES} *\)", re.IGNORECASE)
 _FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a path to an aggregation
 # An aggregation's name in a path: up to one within it, a bucket or metric in brackets, or the last dot.
 _STEP_OF_PATH: Final = re.compile(
