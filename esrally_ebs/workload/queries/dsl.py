@@ -215,7 +215,8 @@ class Walk:
         # weighted words, or a composite bucket by its sources' names
         is_named = key in ("query_vector", "tokens") or (key == "after" and where == "composite")
         if is_named and isinstance(value, dict):
-            return self.named(self._literals(value, key, where))
+            walked = self._literals(value, key, where)
+            return self.named(walked) if isinstance(walked, dict) else walked
         if key in _DOCUMENTS:
             is_script = key == "params" and where == "scripted_metric"
             return self._script_params(value) if is_script else self._literals(value, key, where)
@@ -319,7 +320,7 @@ class Walk:
         return {
             field: self._options(value, "geo_distance" if field == "_geo_distance" else "sort")
             if isinstance(value, dict)
-            else (value if value in _ORDERS else self._literals(value, field, "sort"))
+            else (value if str(value) in _ORDERS else self._literals(value, field, "sort"))
             for field, value in node.items()
         }
 

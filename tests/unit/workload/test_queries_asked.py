@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from query_logs import requests, write
 
-from esrally_ebs.workload.queries import import_logs
+from esrally_ebs.workload.queries import Options, import_logs
 from esrally_ebs.workload.queries.shapes import Shapes
 
 SCRIPT = {"script": {"script": {"source": "doc['a'].value > params.x", "params": {"x": 1}}}}
@@ -67,6 +67,25 @@ def test_what_cannot_be_asked_has_a_reason(
     text = json.dumps(body)
     assert Shapes().of(text).reason == reason
     assert Shapes(modules=False).of(text).reason == (reason or without_modules)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"sort": {"price": ["asc"]}},
+        {"query": {"script": {"query_vector": {"a": 1}}}},
+        {"query": {"script": {"script": "1", "tokens": {"a": {"b": 1}}}}},
+    ],
+)
+@pytest.mark.parametrize("hash_literals", [False, True])
+def test_what_elasticsearch_refuses_is_a_request_or_left_out(
+    body: dict[str, Any], hash_literals: bool, tmp_path: Path
+) -> None:
+    """One such line ended the import of all."""
+    rows = [{"at": 0, "method": "POST", "path": "/logs/_search", "body": each} for each in (body, {})]
+    log = write(tmp_path / "log", *map(json.dumps, rows))
+    summary = import_logs([log], tmp_path / "out", Options(hash_literals=hash_literals))
+    assert summary.requests + sum(summary.excluded.values()) == 2
 
 
 def test_time_limits_are_taken_off_as_answers_would_depend_on_the_volume(tmp_path: Path) -> None:
