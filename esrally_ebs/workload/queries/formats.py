@@ -219,7 +219,7 @@ def _shard_line(fields: Fields, names: _SlowLog, ended: tuple[int, bool], phase:
         took_ms=took_ms,
         hits=number_of(fields.get(names.total_hits)),
         client=client_of(fields.get(names.id)),
-        part=Part(request, index, shard, phase, int(fields.get(names.total_shards) or 0)),
+        part=Part(request, index, shard, phase, number_of(fields.get(names.total_shards)) or 0),
         zoned=zoned,
     )
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from query_logs import query_line, write
+from query_logs import query_line, slow_line, write
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import FormatError, PlanError
@@ -194,6 +194,25 @@ def test_a_time_may_be_milliseconds_since_the_epoch(
     summary = import_logs([log], tmp_path / "out")
     assert summary.excluded == ({reason: 1} if reason else {})
     assert summary.seconds == (0.0 if reason else 2.0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"@timestamp": "0001-01-01T00:00:00Z"},
+        {"elasticsearch.slowlog.took_millis": -5},
+        {"elasticsearch.slowlog.total_shards": 1e300},
+    ],
+    ids=["no time", "no duration", "no number of shards"],
+)
+def test_an_impossible_number_costs_one_line_of_a_slow_log_out_of_order(
+    fields: dict[str, object], tmp_path: Path
+) -> None:
+    """Year 1 is what a shipper in Go writes for a time that it could not read."""
+    late, early = (slow_line(MATCH_ALL, at=f"2026-01-02T10:00:{s}.000Z") for s in (30, 10))
+    log = write(tmp_path / "log", late, json.dumps({**json.loads(early), **fields}), early)
+    summary = import_logs([log], tmp_path / "out")
+    assert summary.requests + summary.joined + sum(summary.excluded.values()) == 3
 
 
 def test_a_log_without_names_of_indices_asks_for_one(tmp_path: Path) -> None:
