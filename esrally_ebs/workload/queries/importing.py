@@ -62,9 +62,13 @@ _NOT_READ: Final = (  # How lines of unreadable formats begin, and what to do
         "an export of CloudWatch; take the lines out: jq -r '(.events // .logEvents)[].message'",
     ),
     (
-        re.compile(rb'\{(.*[,{] *)?"(@?message|original|line)" *: *"\s*(\{|\[\d{4}-)'),
+        re.compile(rb'\{(.*[,{] *)?"(@?message|original|line|textPayload|body)" *: *"\s*(\{|\[\d{4}-)'),
         "a log within another, as shippers write it; take the lines out: jq -r .message (or .event.original; "
-        """of Loki .line, of CloudWatch '."@message"')""",
+        """of Loki .line, of Google .textPayload, of OpenTelemetry .body, of CloudWatch '."@message"')""",
+    ),
+    (
+        re.compile(rb'\{(.*, *)?"jsonPayload" *: *\{'),
+        "an export of Google Cloud's logs; take the entries out: jq -c .jsonPayload",
     ),
     (
         re.compile(rb'\{.*"hits" *: *\['),

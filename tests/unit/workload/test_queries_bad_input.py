@@ -130,6 +130,11 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
         (b"es01 | [2026-01-02T10:00:00,123][WARN ][c.s.r.slowlog] [n] took[1ms], ", "sed 's/^[^[]*//'"),
         (json.dumps({"labels": {"app": "es"}, "line": query_line(MATCH_ALL)}).encode(), "of Loki .line"),
         (json.dumps({"@timestamp": "", "@message": query_line(MATCH_ALL)}).encode(), """'."@message"'"""),
+        (
+            json.dumps({"textPayload": query_line(MATCH_ALL)}).encode(),
+            "of Google .textPayload",
+        ),
+        (json.dumps({"jsonPayload": json.loads(query_line(MATCH_ALL))}).encode(), "jq -c .jsonPayload"),
         (b"2023-05-16T13:43:25.434Z stdout F " + query_line(MATCH_ALL).encode(), "first three words"),
         (b"2023-05-16T13:43:25.434Z stdout P " + query_line(MATCH_ALL).encode(), 'awk \'{e = $3 == "P"'),
         (json.dumps({"events": [{"message": query_line(MATCH_ALL)}]}).encode(), "jq -r '(.events //"),
