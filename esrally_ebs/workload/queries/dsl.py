@@ -52,19 +52,22 @@ _MODULE_AGGREGATIONS: Final = words(
     "moving_fn moving_percentiles multi_terms normalize parent rate string_stats t_test time_series "
     "top_metrics"
 )
-# Strings that belong to a query's shape; all other values are literals.
+# Strings that belong to a query's shape, and numbers that some clients send as strings; all other values are
+# literals.
 _STRUCTURE: Final = words(
     "_index _source alternative analyzer boost boost_mode calendar_interval categorization_analyzer "
-    "collect_mode default_field default_operator distance distance_type docvalue_fields excludes "
-    "execution_hint fetch_fields field fields fixed_interval flags format fuzziness fuzzy_rewrite "
+    "collect_mode decay default_field default_operator distance distance_type docvalue_fields excludes "
+    "execution_hint factor fetch_fields field fields fixed_interval flags format fuzziness fuzzy_rewrite "
     "gap_policy ignore_unmapped includes index inference_id input_field interval k lang max_expansions "
-    "method min_doc_count minimum_interval minimum_should_match minimum_should_match_field missing_order "
-    "mode model_id modifier multi_value_mode normalizer num_candidates numeric_type offset "
-    "on_script_error operator parent_type path pivot post_filter pre_filter precision prefix_length "
-    "quote_analyzer quote_field_suffix relation rewrite ruleset_ids sampling_method scale score_mode "
-    "shard_size size slop source_fields stored_fields string_distance suggest_mode "
-    "target_field target_index tie_breaker time_zone type unit unmapped_type use_field validation_method "
-    "value_type version_type zero_terms_query"
+    "max_gaps method min_doc_count min_score minimum_interval minimum_should_match "
+    "minimum_should_match_field missing_order mode model_id modifier multi_value_mode negative_boost "
+    "normalizer num_candidates numeric_type offset on_script_error operator parent_type path pivot "
+    "post_filter pre_filter precision prefix_length query_weight quote_analyzer quote_field_suffix "
+    "rank_constant rank_window_size relation rescore_query_weight rewrite ruleset_ids sampling_method "
+    "scale score_mode shard_size similarity size slop source_fields stored_fields strategy "
+    "string_distance suggest_mode target_field target_index terminate_after tie_breaker time_zone type "
+    "unit unmapped_type use_field validation_method value_type version_type weight window_size "
+    "zero_terms_query"
 )
 _TOP_STRUCTURE: Final = words(
     "_source docvalue_fields explain fields profile seq_no_primary_term size slice stored_fields "

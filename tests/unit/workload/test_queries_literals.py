@@ -153,6 +153,11 @@ def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
         {"highlight": {"fields": {name: {"type": "plain"} for name in ("doc", "order", "script", "sort")}}},
         {"retriever": {"linear": {"retrievers": [{"normalizer": "minmax", "weight": 2}]}}},
         {"aggs": {A: {"significant_text": {"field": "a", "source_fields": ["b"]}}}},
+        {
+            "terminate_after": "1000",
+            "min_score": "1.5",
+            "rescore": {"window_size": "50"},
+        },  # of PHP
         {"aggs": {A: {"geohash_grid": {"field": "a", "bounds": {"top_left": "u3", "bottom_right": "u4"}}}}},
         {"query": {"distance_feature": {"field": "a", "pivot": "1km", "origin": "Point (13.4 -52.5)"}}},
         {"aggs": {A: {"geo_line": {"point": {"field": "place"}, "sort": {"field": "@timestamp"}}}}},
