@@ -75,8 +75,9 @@ _WITH_INCLUDE: Final = frozenset(("rare_terms", "significant_terms", "significan
 _NOT_HASHED: Final = re.compile("geo|shape")  # beginnings of kinds whose strings are places
 _OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and aggregations
 _ISO_TIME_IN_QUERY: Final = _ISO_TIME.replace(":", r"\\?:")  # its colons may be escaped
+_DATE_IN_QUERY: Final = re.compile(rf"(?<![\w-]){_ISO_TIME_IN_QUERY}(?![\w-])")
 _BOUNDS_IN_QUERY: Final = re.compile(
-    rf"(?<![\w-]){_ISO_TIME_IN_QUERY}(?![\w-])|{LUCENE_RANGE.pattern}|(?<=[:(\s+!-])[<>]=?[^\s()]+"
+    rf"{_DATE_IN_QUERY.pattern}|{LUCENE_RANGE.pattern}|(?<=[:(\s+!-])[<>]=?[^\s()]+"
 )
 # a number, or its part before the exponent's sign; or the part of a date between two signs
 _PART_OF_BOUND: Final = re.compile(r"\d+(T\d+|[eE]\d*)?Z?")
@@ -166,7 +167,8 @@ def has_regexp(text: str) -> bool:
 
 def hash_query(text: str, *, has_fields: bool = True) -> str:
     """A query string with hashed words; operators, dates, bounds and Lucene's fields stay."""
-    bounds = [bound.span() for bound in _BOUNDS_IN_QUERY.finditer(text)]
+    kept = _BOUNDS_IN_QUERY if has_fields else _DATE_IN_QUERY  # without fields there are no ranges
+    bounds = [bound.span() for bound in kept.finditer(text)]
 
     def hashed(word: re.Match[str]) -> str:
         phrase = word["phrase"]

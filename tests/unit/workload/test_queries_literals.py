@@ -421,6 +421,18 @@ def test_a_map_that_a_script_gets_is_a_literal_with_all_its_keys(tmp_path: Path)
     assert excluded == {"regular expression, script or KQL that cannot be hashed": 4}
 
 
+def test_a_language_without_fields_has_no_bounds_but_dates() -> None:
+    text = "call >5551234 or [5551234 TO 5551235] on 2026-01-02"
+    assert {"5551234", "5551235", "2026"} & {*re.findall(r"\d+", hash_query(text))} == {
+        "5551234",
+        "5551235",
+        "2026",
+    }
+    hashed = Hasher().body({"query": {"simple_query_string": {"query": text}}})
+    numbers = {*re.findall(r"\d+", hashed["query"]["simple_query_string"]["query"])}
+    assert {"5551234", "5551235", "2026"} & numbers == {"2026"}
+
+
 def test_names_of_digits_alone_are_no_bounds() -> None:
     bounds = {"query": {"range": {"n": {"gte": "5551234", "_name": "5551234"}}}}
     assert Hasher().body(bounds)["query"]["range"]["n"] == {"gte": "5551234", "_name": hash_text("5551234")}
