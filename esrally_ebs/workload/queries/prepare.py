@@ -59,7 +59,7 @@ _WORD: Final = rf"\w[\w{_MARKS}]*+"
 _TOKEN: Final = re.compile(_WORD)
 _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
 # Numbers after ^ and ~ are boosts and fuzziness. Words before a colon are fields, and so are those of
-# "exists", in languages with fields; within a phrase there are none.
+# "exists", in languages with fields; within a phrase or a range there are none.
 _QUERY_WORD: Final = re.compile(
     r'"(?P<phrase>(?:[^"\\]|\\.)*+)"'
     rf"|(?P<kept>[\^~][\d.]+|\|\|{LUCENE_STEPS}(?!\w))"
@@ -177,7 +177,7 @@ def hash_query(text: str, *, has_fields: bool = True) -> str:
         if phrase is not None:
             return f'"{phrase if is_bound and not _LETTER.search(phrase) else hash_text(phrase)}"'
         is_part = is_bound and _PART_OF_BOUND.fullmatch(word[0])
-        is_kept = word["kept"] or (has_fields and word["field"]) or is_part
+        is_kept = word["kept"] or (has_fields and word["field"] and not is_bound) or is_part
         return word[0] if is_kept else hash_text(word[0])
 
     return _QUERY_WORD.sub(hashed, text)

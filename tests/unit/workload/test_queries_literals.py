@@ -428,6 +428,7 @@ def test_a_language_without_fields_has_no_bounds_but_dates() -> None:
         "5551235",
         "2026",
     }
+    assert "bob" not in hash_query("user:[bob:1 TO bob:9] AND user:>bob:5")  # nor has a range fields
     hashed = Hasher().body({"query": {"simple_query_string": {"query": text}}})
     numbers = {*re.findall(r"\d+", hashed["query"]["simple_query_string"]["query"])}
     assert {"5551234", "5551235", "2026"} & numbers == {"2026"}
