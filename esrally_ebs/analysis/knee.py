@@ -245,7 +245,14 @@ class KneeSearch:
             return Knee(why=f"it held up to {format_rate(good)}/s, and {ends}")
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
         rate, low, high = _Shares.of(tried, self.bound.allowed).knee(self.confidence, varies, self.bound)
+        low /= 1 + self._overrun
         return Knee(rate=rate, low=low, high=high, doubt=self._doubt(tried, rate))
+
+    @property
+    def _overrun(self) -> float:
+        """By what share a rate may be above what is served and its step still keep the bound; 0 if little."""
+        share = self.bound.seconds / self.step_s
+        return share if share > self.margin / 2 else 0.0
 
     def _doubt(self, tried: Sequence[StepResult], knee: float) -> str:
         # where no rate held, the knee is the lowest that was tried
@@ -258,20 +265,19 @@ class KneeSearch:
                 f"{format_share(self.bound.allowed)}: some take longer by themselves; the knee is lower, or"
                 " is none"
             )
-        asked = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE)
-        allowed = asked * self.bound.allowed
-        if asked and allowed < _MIN_LATE_ALLOWED:
-            return f"the bound allows {allowed:.3g} late requests in all steps, too few: make steps longer"
-        share = self.bound.seconds / self.step_s
-        if share > self.margin / 2:
+        if self._overrun:
             longer_s = 2 * self.bound.seconds / self.margin
             way = (
                 f"make steps {longer_s:.0f} s or longer" if longer_s <= MAX_STEP_S else "none is long enough"
             )
             return (
-                f"at a rate {share:.1%} above what is served, the bound breaks only as a step of "
+                f"at a rate {self._overrun:.1%} above what is served, the bound breaks only as a step of "
                 f"{self.step_s:g} s ends: {way}"
             )
+        asked = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE)
+        allowed = asked * self.bound.allowed
+        if asked and allowed < _MIN_LATE_ALLOWED:
+            return f"the bound allows {allowed:.3g} late requests in all steps, too few: make steps longer"
         return ""
 
     def longer(self, knee: Knee) -> str:

@@ -213,6 +213,13 @@ def test_a_bound_that_a_step_is_too_short_for_is_doubted() -> None:
     assert knee.doubt.endswith("ends: none is long enough")  # a step has at most ten minutes
 
 
+def test_the_interval_of_a_bound_that_a_step_is_too_short_for_reaches_down_to_what_is_served() -> None:
+    rules = search(Bound(percentile=99, seconds=20.0))
+    knee = rules.knee(simulated_queue.run(rules, np.full(1, 1.0), 4, 1))  # four servers, a second each
+    assert knee.low <= 3.9 <= knee.high
+    assert knee.doubt.startswith("at a rate 66.7% above what is served")  # not that too few were late
+
+
 def test_queries_that_break_the_bound_by_themselves_are_doubted() -> None:
     service_s = np.where(np.random.default_rng(3).random(200_000) < 0.012, 0.03, 0.0045)
     rules = KneeSearch(bound=P99, step_s=30.0, steps=10, confidence=0.975, margin=0.05)
