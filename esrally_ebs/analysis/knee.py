@@ -44,7 +44,7 @@ from scipy.optimize import isotonic_regression
 from esrally_ebs.analysis.rounds import Floats
 from esrally_ebs.analysis.sequential import confidence_of_a_look, looks
 from esrally_ebs.analysis.summary import is_of_rounds
-from esrally_ebs.model import Bound, Event
+from esrally_ebs.model import Bound, Event, State
 from esrally_ebs.plan import DesignPlan
 from esrally_ebs.plan.tables import MAX_PROBES, MAX_STEP_S, MAX_STEPS
 from esrally_ebs.store.encoding import MAX_TIME
@@ -63,6 +63,7 @@ _ALONE_FACTOR = 3  # times what is allowed: where more queries take as long alon
 _LATE_FACTOR = 3  # times what is allowed: more than chance in a probe
 _LATE_ERRORS = 4.5  # standard errors of independent requests: the same where many may be late
 _LATE_BY_CHANCE = 3  # so many late requests may be chance in a probe
+_LEAST_OF_STEP = 0.5  # of its seconds: less of it, at the end of a session, does not count
 _P_BROKEN = 0.001  # chance of so many late requests alone, were the bound kept
 _MIN_DISTANCE, _MAX_DISTANCE = 0.02, 0.06  # a step from the knee: shares at one rate give no curve
 # Of the interval. Steps near the knee:
@@ -414,13 +415,18 @@ class _Shares:
 
 
 def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
-    """The steps of each arm by round, from what a session recorded."""
+    """The steps of each arm by round, from what a session recorded.
+
+    Leaves out a step that a session has just begun, or that had just begun when it was ended: nobody is late
+    yet at any rate.
+    """
     search = KneeSearch.of(session.plan.design)
     samples = session.samples.filter(is_of_rounds(session.samples))
     arms, rounds = np.array(samples["arm"].to_pylist()), samples["round"].to_numpy()
     service_s, latency_s = samples["service_time_s"].to_numpy(), samples["latency_s"].to_numpy()
     due_s = samples["started_s"].to_numpy() + service_s - latency_s
     latency_s = np.where(samples["success"].to_numpy(zero_copy_only=False), latency_s, np.inf)
+    last = None if session.state is State.COMPLETE else rounds.max(initial=0)
     steps: dict[str, dict[int, StepResult]] = {arm.spec.name: {} for arm in session.arms}
     for event in session.events:
         if event.kind == EVENT and event.arm in steps and (known := _step_of(event)):
@@ -429,9 +435,10 @@ def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
             if rows.any():
                 own = steps[event.arm].values()
                 alone = next((made for made in own if made.purpose is Purpose.ALONE), None)
-                steps[event.arm][round_] = observe(
-                    step, due_s[rows], latency_s[rows], service_s[rows], search.bound, alone
-                )
+                if round_ != last or np.ptp(due_s[rows]) >= _LEAST_OF_STEP * step.seconds:
+                    steps[event.arm][round_] = observe(
+                        step, due_s[rows], latency_s[rows], service_s[rows], search.bound, alone
+                    )
     return steps
 
 

@@ -182,7 +182,7 @@ class Knees:
         rows = [
             (arm, None, None, None, knee.why)
             if knee.why
-            else (arm, round(knee.rate, 2), round(knee.low, 2), round(knee.high, 2), knee.doubt or None)
+            else (arm, *map(_rounded, (knee.rate, knee.low, knee.high)), knee.doubt or None)
             for arm, knee in self.of.items()
         ]
         confidence = self._search.confidence
@@ -200,7 +200,7 @@ class Knees:
             "Steps",
             ("step", "arm", "for", "queries/s", "requests", "late", percentile, "ran away"),
             [
-                (str(round_), arm, _PURPOSES[step.purpose], round(step.rate, 2) or None, step.requests,
+                (str(round_), arm, _PURPOSES[step.purpose], _rounded(step.rate) or None, step.requests,
                  step.late, _milliseconds(step), "yes" if step.ran_away else None)
                 for arm, steps in self._steps.items()
                 for round_, step in steps.items()
@@ -247,6 +247,11 @@ def _ratio(a: Knee, b: Knee) -> tuple[float, float, float]:
     down = math.hypot(math.log(b.rate / b.low), math.log(a.high / a.rate))
     up = math.hypot(math.log(b.high / b.rate), math.log(a.rate / a.low))
     return ratio, ratio * math.exp(-down), ratio * math.exp(up)
+
+
+def _rounded(rate: float) -> float:
+    """Enough digits also of a rate far below one a second."""
+    return float(f"{rate:.5g}")
 
 
 def _milliseconds(step: StepResult) -> float | None:

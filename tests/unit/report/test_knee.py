@@ -248,6 +248,28 @@ def test_a_search_that_was_ended_asks_for_another_and_not_for_longer_steps(
     assert bool(long) or warnings == [known]
 
 
+@pytest.mark.parametrize("state", [State.CANCELLED, State.FAILED, State.RUNNING])
+def test_a_step_that_a_session_ended_in_is_no_rate_that_held(session: Session, state: State) -> None:
+    """A queue that cannot keep up answers the first requests in time."""
+    steps = steps_of(session)["a"]
+    last = next(round_ for round_, step in steps.items() if step.ran_away)
+    rounds, started_s = session.samples["round"], session.samples["started_s"]
+    is_recorded = pc.or_(
+        pc.less(rounds, last), pc.and_(pc.equal(rounds, last), pc.less(started_s, 0.05))
+    )  # a blink of the step
+    cut = replace(session, samples=session.samples.filter(is_recorded), state=state)
+    assert f"it held up to {steps[last - 1].rate:.0f}/s" in report.build(cut).verdict
+    assert last not in steps_of(cut)["a"]
+
+
+def test_a_knee_far_below_one_query_a_second_has_its_digits() -> None:
+    built = report.build(recorded({"a": 1}, "p90=60s", service_s=20.0))
+    shown = {table.key: table.rows for table in built.tables}
+    low = shown["knee"][0].cells[1].facts["low"]
+    assert low == pytest.approx(0.0201, abs=0.0005)
+    assert shown["knee_steps"][1].cells[2].facts["queries/s"] == 0.025
+
+
 @pytest.mark.parametrize(
     "fields",
     [
