@@ -241,7 +241,7 @@ class KneeSearch:
         if not good:
             return Knee(why=f"no rate holds it, down to {format_rate(bad)}/s")
         if not math.isfinite(bad):
-            ended = f"there it ended: {self.longer_by}"
+            ended = f"no higher rate was tried: {self.longer_by}"
             ends = "the load generator makes no more" if good * 2 > MAX_RATE else ended
             return Knee(why=f"it held up to {format_rate(good)}/s, and {ends}")
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)

@@ -19,7 +19,11 @@ from esrally_ebs.units import format_rate, format_share
 _NEAR_KNEE = 0.15  # of the rate's logarithm: steps this close to the knee show what limits it
 _BUSY_SHARE = 0.8  # share of time that processors or clients are busy: then queues before them are long
 _LASTS_S = 86_400.0  # no warning if full credits last for a day
-_ENDED = {State.CANCELLED: "was cancelled", State.FAILED: "failed"}
+_ENDED = {
+    State.CANCELLED: "its session was cancelled; search again",
+    State.FAILED: "its session failed; search again",
+    State.RUNNING: "its session still runs",
+}
 _PURPOSES = {
     Purpose.ALONE: "one at a time",
     Purpose.PROBE: "to find the order",
@@ -33,10 +37,8 @@ class Knees:
         self._session = session
         self._against = against
         self._search = KneeSearch.of(session.plan.design)
-        if session.state in (State.CANCELLED, State.FAILED):
-            self._search = replace(
-                self._search, longer_by=f"its session {_ENDED[session.state]}; search again"
-            )
+        if session.state in _ENDED:
+            self._search = replace(self._search, longer_by=_ENDED[session.state])
         self._steps = {
             arm: {round_: by_round[round_] for round_ in sorted(by_round)}
             for arm, by_round in steps_of(session).items()
@@ -85,7 +87,7 @@ class Knees:
             if is_cut or (is_wide and not knee.doubt):
                 margin = format_share(self._search.margin)
                 steps = f"{long} of {self._search.steps} long steps"
-                ended = f"the search ended after {steps}: {self._search.longer_by}"
+                ended = f"only {steps} were made: {self._search.longer_by}"
                 way = ended if is_cut else self._search.longer(knee)
                 yield f"{arm}: the knee is known to {knee.width:.1%}, not to {margin}; {way}"
             for node in self._session.plan.node_names(arm):

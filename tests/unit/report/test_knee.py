@@ -233,6 +233,7 @@ def test_a_knee_that_is_not_known_well_says_how_long_steps_must_be_that_a_plan_m
         (2, State.COMPLETE, "raise design.budget"),
         (2, State.CANCELLED, "its session was cancelled; search again"),
         (2, State.FAILED, "its session failed; search again"),
+        (2, State.RUNNING, "its session still runs"),
     ],
 )
 def test_a_search_that_was_ended_asks_for_another_and_not_for_longer_steps(
@@ -244,7 +245,7 @@ def test_a_search_that_was_ended_asks_for_another_and_not_for_longer_steps(
     built = report.build(replace(session, samples=cut, state=state))
     warnings = [text for text in built.warnings if text[:3] == "a: "]
     (known,) = [text for text in warnings if "known to" in text]
-    assert known.endswith(f"; the search ended after {long} of 6 long steps: {way}")
+    assert known.endswith(f"; only {long} of 6 long steps were made: {way}")
     assert bool(long) or warnings == [known]
 
 
