@@ -269,7 +269,7 @@ def _of_task(
         starts=len(measured) if starts else 1,
         off=off_by,
         warnings=(
-            *_doubts(a, b, of_a.keys() ^ of_b.keys(), times_a, times_b),
+            *_doubts(a, b, of_a.keys() ^ of_b.keys(), times_a, times_b, starts),
             *_without_interval((of_a, of_b), measured if starts else [shared], open_ended),
             *_few_starts(starts, measured, shared),
         ),
@@ -317,11 +317,12 @@ def _doubts(
     unpaired: set[int],
     times_a: list[Floats],
     times_b: list[Floats],
+    starts: Starts,
 ) -> tuple[str, ...]:
     doubts = []
     rounds = len(times_a)
     if rounds < MIN_ROUNDS:
-        measured = number_of(rounds, "round")
+        measured = number_of(rounds, "round") + (" over all starts (or volumes)" if starts else "")
         doubts.append(f"{measured}: at least {MIN_ROUNDS} are needed for an interval and a verdict")
     if unpaired:
         names = ", ".join(str(number) for number in sorted(unpaired))

@@ -182,7 +182,8 @@ def faults(events: Iterable[Event]) -> Iterable[str]:
 
 def _cut(session: Session) -> Iterable[str]:
     if (cut := cut_round(session)) is not None:
-        yield f"the session ended within round {cut}, which is left out"
+        ended = "is still" if session.state is State.RUNNING else "ended"
+        yield f"the session {ended} within round {cut}, which is left out"
 
 
 def _unknown(session: Session, findings: Findings, checks: Sequence[Check]) -> Iterable[str]:

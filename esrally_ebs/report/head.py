@@ -150,7 +150,8 @@ def _compared(session: Session, findings: Findings) -> str:
         arms = " and ".join(names[arm] for arm in dict.fromkeys(x for pair in findings.pairs for x in pair))
         if lacking := without_verdict(findings):
             return f"No verdict on {arms} over all tasks: {lacking} too few successful requests for one."
-        return f"No verdict on {arms}: {number_of(rounds, 'round')} measured{needed}."
+        over = " over all volumes of a type" if findings.volumes > 1 else ""
+        return f"No verdict on {arms}: {number_of(rounds, 'round')} measured{over}{needed}."
     under = f"{session.plan.cache.mode} caches{_dropped(session)}{_any(session)}"
     tasks = len(findings.tasks)
     scope = (

@@ -168,7 +168,10 @@ def test_too_few_volumes_to_tell_ask_for_more_volumes() -> None:
 def test_too_few_rounds_are_counted_as_the_plan_counts_them() -> None:
     made = volumes(ALIKE, rounds=1)
     first = replace(made, samples=made.samples.filter(pc.equal(made.samples["round"], 1)))
-    assert build(first).next_step == "measure 1 more round (design.rounds = 2)."
+    built = build(first)
+    assert built.next_step == "measure 1 more round (design.rounds = 2)."
+    assert "3 rounds measured over all volumes of a type; at least 6 are needed" in built.verdict
+    assert any("3 rounds over all starts (or volumes): at least 6" in text for text in built.warnings)
 
 
 def test_a_gate_is_of_types_unless_a_volume_is_named() -> None:
