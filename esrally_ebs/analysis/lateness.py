@@ -12,10 +12,10 @@ from esrally_ebs.analysis.profile import (
     Profiles,
     Window,
     arm_profiles,
-    pooled,
     profiles_of,
     read_windows,
     tasks_beside_writes,
+    unlimited,
     whole_blocks,
     with_counter,
 )
@@ -40,7 +40,7 @@ def check_lateness(session: Session, windows: Sequence[Window]) -> Check | None:
     requests = _of_requests(
         session, whole_blocks(with_counter("emulator.reads", windows), beside, session.samples)
     )
-    profiles = _unlimited(requests, beside) if requests else _unlimited_jobs(session)
+    profiles = unlimited(requests, beside) if requests else _unlimited_jobs(session)
     late, noticed = {}, {}
     for arm, profile in arm_profiles(profiles, session.arm_names):
         if (share := profile.late) is not None:
@@ -87,16 +87,7 @@ def _of_requests(session: Session, windows: Sequence[Window]) -> Profiles:
 
 def _unlimited_jobs(session: Session) -> Profiles:
     jobs = profiles_of(with_counter("emulator.reads", read_windows(session.events, FIO)[0]))
-    return _unlimited(jobs, {task for task, _ in jobs})
-
-
-def _unlimited(profiles: Profiles, tasks: Collection[str]) -> Profiles:
-    """``profiles`` without those of ``tasks`` that a limit held back most of the time on an arm."""
-    return {
-        (task, arm): by_round
-        for (task, arm), by_round in profiles.items()
-        if not (task in tasks and by_round and pooled(by_round.values()).is_held_back)
-    }
+    return unlimited(jobs, {task for task, _ in jobs})
 
 
 def _seconds(session: Session, profiles: Profiles, arm: str, beside: Collection[str]) -> float:

@@ -385,6 +385,15 @@ def _sum(parts: list[Window] | list[Profile]) -> Profile:
     )
 
 
+def unlimited(profiles: Profiles, tasks: Collection[str]) -> Profiles:
+    """``profiles`` without those of ``tasks`` that a limit held back most of the time on an arm."""
+    return {
+        (task, arm): by_round
+        for (task, arm), by_round in profiles.items()
+        if not (task in tasks and by_round and pooled(by_round.values()).is_held_back)
+    }
+
+
 def calibration_errors(events: Sequence[Event]) -> dict[tuple[str, str], float]:
     """By task and arm: a request's standard error, as a share, from the error of its emulated volume's reads.
 

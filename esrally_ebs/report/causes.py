@@ -17,6 +17,7 @@ from esrally_ebs.analysis.profile import (
     read_windows,
     singles,
     tasks_beside_writes,
+    unlimited,
 )
 from esrally_ebs.analysis.reasons import (
     Explanation,
@@ -54,7 +55,8 @@ class Explained:
 
     arms: tuple[str, ...]
     profiles: Profiles
-    own: Profiles  # of observed requests, without other requests that overlapped
+    timed: Profiles  # without searches beside writes that limits held back
+    own: Profiles  # of observed requests, without others that overlapped; not of searches beside writes
     singles: Mapping[tuple[str, str], Sequence[Profile]]  # the same, one profile per request
     broken: int  # unusable observations
     expected: Mapping[tuple[str, str, str], FioPrediction]  # by task, a, b
@@ -67,9 +69,10 @@ def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
     windows, broken = read_windows(session.events)
     # with dropped caches, every request is observed
     parts = windows if is_cold(session) else own_parts(windows, session.samples)
-    own = profiles_of(parts)
     # counters include the work of writes beside a search; it grows with the search's time
     beside = tasks_beside_writes(session.events)
+    parts = [part for part in parts if part.task not in beside]
+    own, profiles = profiles_of(parts), block_profiles(session)
     fio = fio_read_times(session)
     expected = {}
     for c in findings.comparisons:
@@ -84,9 +87,10 @@ def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
             expected[c.task, c.a, c.b] = value
     return Explained(
         arms=session.arm_names,
-        profiles=block_profiles(session),
+        profiles=profiles,
+        timed=unlimited(profiles, beside),
         own=own,
-        singles=singles(part for part in parts if part.task not in beside),
+        singles=singles(parts),
         broken=broken,
         expected=expected,
         marked=marked,
@@ -146,7 +150,7 @@ def tables(findings: Findings, explained: Explained) -> tuple[Table | None, ...]
         _processors(explained, pools),
         _expectations(findings, explained),
         marks_table(findings, explained.without_marked, explained.marked, explained.arms),
-        load_table(explained.profiles, explained.arms),
+        load_table(explained),
     )
 
 
@@ -158,6 +162,8 @@ def _reads(explained: Explained, pools: Pools) -> Table:
         "From the device's counters right before and right after each observed request. Await is the mean "
         "time of a read at the device, limiters included."
     ]
+    if explained.profiles.keys() > pools.keys():
+        notes.append("Not of searches beside writes, whose I/O the counters have, too.")
     if not explained.marked:
         notes.append("No round had an event (limiter, garbage collection, fault, residency) on one arm only.")
     return Table(
@@ -306,9 +312,13 @@ def load_warnings(profiles: Profiles) -> Iterator[str]:
         )
 
 
-def load_table(profiles: Profiles, arms: Sequence[str]) -> Table:
+def load_table(explained: Explained) -> Table:
     """Device activity while an arm's requests ran, over all tasks."""
-    rows = [(arm, dict(zip(_TITLES, _cells(own), strict=True))) for arm, own in arm_profiles(profiles, arms)]
+    late = {arm: own.late for arm, own in arm_profiles(explained.timed, explained.arms)}
+    rows = [
+        (arm, dict(zip(_TITLES, _cells(own, late.get(arm)), strict=True)))
+        for arm, own in arm_profiles(explained.profiles, explained.arms)
+    ]
     titles = [
         title
         for title in _TITLES
@@ -326,7 +336,7 @@ def load_table(profiles: Profiles, arms: Sequence[str]) -> Table:
     )
 
 
-def _cells(profile: Profile) -> tuple[Cell, ...]:
+def _cells(profile: Profile, late: float | None) -> tuple[Cell, ...]:
     """Cells in the order of _TITLES."""
     per_s = {
         name: profile.grown[f"device.{name}"] / profile.seconds
@@ -335,7 +345,7 @@ def _cells(profile: Profile) -> tuple[Cell, ...]:
     }
     waited = sum(profile.waited_s.values()) if profile.waited_s else None
     reads, size = per_s.get("reads"), per_s.get("read_bytes")
-    spent, stolen, late = profile.credits_spent, profile.stolen, profile.late
+    spent, stolen = profile.credits_spent, profile.stolen
     return (
         quantity("queue_depth_mean", profile.depth, f"{profile.depth or 0.0:.2f}"),
         quantity("read_await_s_mean", profile.await_s, format_seconds(profile.await_s or 0.0)),

@@ -289,12 +289,17 @@ def test_no_reason_is_given_of_searches_beside_writes_whose_work_the_counters_ha
         for round_ in range(1, 7)
         for arm, used_s in (("a", 0.05), ("b", 0.1))
     ]  # fmt: skip
-    (reason,) = report.build(session(1.5, events=tuple(events))).reasons
+    whole = report.build(session(1.5, events=tuple(events)))
+    (reason,) = whole.reasons
     assert reason.startswith("a query uses 50.00 ms more of the node's processors on b")
     brought_back = Event(at_s=1.0, kind="brought-back", arm="a", fields={"task": "t"})  # of an older session
     assert report.build(session(1.5, events=(brought_back, *events))).reasons == ()
     named = replace(brought_back, fields={"task": "t", "writes": ["w"]})
-    assert report.build(session(1.5, events=(named, *events))).reasons == ()
+    beside_writes = report.build(session(1.5, events=(named, *events)))
+    assert beside_writes.reasons == ()
+    of_queries = {"io", "processors", "expected"}  # tables of what a query reads and uses
+    assert of_queries & {made.key for made in whole.tables} == {"io", "processors"}
+    assert not of_queries & {made.key for made in beside_writes.tables}
     without = replace(brought_back, fields={"task": "t", "writes": []})
     assert report.build(session(1.5, events=(without, *events))).reasons == (reason,)
 
