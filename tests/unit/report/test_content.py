@@ -243,6 +243,15 @@ def test_the_parts_of_recorded_rounds_are_not_added_to_them(recorded: Path) -> N
     assert seconds["in the race: measured requests"] > 0
 
 
+def test_where_parts_overlap_nothing_takes_less_than_no_time(recorded: Path) -> None:
+    event = Event(at_s=START, kind="drop", arm="gp2", fields={"task": "t", "round": 1, "seconds": 900.0})
+    SessionFolder(recorded).event(event)  # by several clients at once
+    tables = json.loads(report.render_json(report.build(load_session(recorded))))["tables"]
+    seconds = {name: item["session"]["seconds"] for name, item in tables["stages"].items()}
+    assert min(seconds.values()) >= 0
+    assert seconds["whole session"] == 600
+
+
 def test_values_that_are_no_numbers_are_not_drawn(tmp_path: Path) -> None:
     rows = [replace(one, service_time_s=0.0) for one in samples()]
     path = make(tmp_path, rows)
