@@ -14,7 +14,8 @@ from esrally_ebs.machine.caller import KEEPER
 from esrally_ebs.machine.processes import is_root, which
 from esrally_ebs.machine.resources import home, named_in_text
 from esrally_ebs.model import Backend, VolumeSpec
-from esrally_ebs.plan import ModifyPlan, Plan
+from esrally_ebs.plan import DesignPlan, ModifyPlan, Plan
+from esrally_ebs.plan.tables import MAX_STEP_S
 from esrally_ebs.units import GIB, MIB, number_of
 from esrally_ebs.volumes.backends import check_mounts
 
@@ -35,9 +36,18 @@ def check_plan(plan: Plan) -> None:
         with plan.naming(f"baseline.{number}.stonewall"):
             if not job.stonewall:
                 raise PlanError(f"{job.name}: jobs run together only in virtual time; remove it")
+    with plan.naming("design.knee"):
+        _check_knee(plan.design)
     if (wanted := plan.modify) is not None:
         with plan.naming("modify"):
             _check_change(wanted, next(arm for arm in plan.arm if arm.name == wanted.arm))
+
+
+def _check_knee(design: DesignPlan) -> None:
+    """Raise PlanError for a bound that hardly any rate breaks before a step ends."""
+    if design.bound is not None and design.bound.seconds > design.step:
+        way = 'set design.step = "10m"' if design.bound.seconds <= MAX_STEP_S else "no step is that long"
+        raise PlanError(f"{design.knee}: a step of {design.step:g} s ends before a query is late; {way}")
 
 
 def _check_change(wanted: ModifyPlan, arm: VolumeSpec) -> None:

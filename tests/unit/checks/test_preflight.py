@@ -1,5 +1,7 @@
 """What a plan needs of the machine: root only for what really needs it."""
 
+import re
+
 import pytest
 from small_plan import small_plan
 
@@ -91,3 +93,17 @@ def test_a_place_that_records_and_containers_cannot_name_is_refused(monkeypatch:
     monkeypatch.setenv("ESRALLY_EBS_RUN", "/h\udcff")
     with pytest.raises(SetupError, match=f"^ESRALLY_EBS_RUN{says}"):
         run_dir()
+
+
+@pytest.mark.parametrize(
+    ("bound", "text"),
+    [
+        ("p99=40s", 'p99=40s: a step of 30 s ends before a query is late; set design.step = "10m"'),
+        ("p99=1h", "p99=1h: a step of 30 s ends before a query is late; no step is that long"),
+    ],
+)
+def test_a_bound_that_is_longer_than_a_step_is_refused(bound: str, text: str) -> None:
+    plan = small_plan(race={}, cache={"mode": "warm"}, design={"knee": bound})
+    with pytest.raises(PlanError, match=re.escape(text)):
+        preflight.check_plan(plan)
+    preflight.check_plan(small_plan(race={}, cache={"mode": "warm"}, design={"knee": "p99=30s"}))
