@@ -118,7 +118,7 @@ def format_share(share: float) -> str:
 
 def digits_beside(share: float, bound: float, least: int = 0) -> int:
     """How many digits after the point tell a percentage from ``bound``; ``least`` if it is the same."""
-    enough = (n for n in range(least, _MOST_DIGITS + 1) if f"{share:.{n}%}" != f"{bound:.{n}%}")
+    enough = (n for n in range(least, _MOST_DIGITS + 1) if f"{share:z.{n}%}" != f"{bound:z.{n}%}")
     return next(enough, least)
 
 

@@ -83,6 +83,7 @@ def test_a_quantity_that_no_number_holds_is_refused_by_name() -> None:
         (0.15, 0.15, 0, "15%"),
         (0.01001, 0.01, 2, "1.001%"),
         (0.1 + 0.2, 0.3, 0, "30%"),
+        (-0.0001, 0.0, 1, "-0.01%"),
     ],
 )
 def test_a_share_beyond_a_bound_reads_as_beyond_it(share: float, bound: float, least: int, text: str) -> None:
