@@ -49,8 +49,10 @@ def judge_session(
         return decide(*_with_latency(findings, waits), limits=limits, confidence=findings.confidence)
     judged = decide_fio(session.baseline, limits, (base, other), confidence=findings.confidence)
     if session.plan.race is not None or not judged.decisions:
+        sought = session.plan.design.knee is not None
+        why = "looked for a knee, at rates of each arm's own" if sought else "no search was compared"
         raise MeasurementError(
-            f"session {session.id}: no search was compared; gate a session with rounds of {base} and {other}"
+            f"session {session.id}: {why}; gate a session with rounds of {base} and {other}"
         )
     return judged
 

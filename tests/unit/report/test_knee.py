@@ -18,6 +18,7 @@ from small_plan import small_plan
 
 from esrally_ebs import report
 from esrally_ebs.analysis.comparable import check_comparable
+from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.analysis.knee import (
     EVENT,
     Knee,
@@ -28,7 +29,9 @@ from esrally_ebs.analysis.knee import (
     observe,
     steps_of,
 )
+from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Event, State, parse_bound
+from esrally_ebs.report.gate import judge_session
 from esrally_ebs.store.encoding import SAMPLES, TELEMETRY
 from esrally_ebs.store.session import Session
 
@@ -200,6 +203,11 @@ def test_a_request_that_failed_counts_as_late_and_forbids_no_knee(session: Sessi
     said = f"1 of {samples.num_rows} measured requests failed (queries on a), which count as late"
     assert (check.text, check.mark) == (said, "warning")
     assert built.verdict.startswith("Highest rate")
+
+
+def test_a_gate_says_why_it_has_no_limit_for_a_search_for_the_knee(session: Session) -> None:
+    with pytest.raises(MeasurementError, match="looked for a knee, at rates of each arm's own"):
+        judge_session(session, [parse_limit("p50=5%")])
 
 
 def test_a_session_that_ended_before_its_first_step_has_a_report() -> None:
