@@ -63,7 +63,6 @@ _ALONE_FACTOR = 3  # times what is allowed: where more queries take as long alon
 _LATE_FACTOR = 3  # times what is allowed: more than chance in a probe
 _LATE_ERRORS = 4.5  # standard errors of independent requests: the same where many may be late
 _LATE_BY_CHANCE = 3  # so many late requests may be chance in a probe
-_LEAST_OF_STEP = 0.5  # of its seconds: less of it, at the end of a session, does not count
 _P_BROKEN = 0.001  # chance of so many late requests alone, were the bound kept
 _MIN_DISTANCE, _MAX_DISTANCE = 0.02, 0.06  # a step from the knee: shares at one rate give no curve
 # Of the interval. Steps near the knee:
@@ -94,6 +93,11 @@ class NextStep:
     rate: float  # requests per second; 0 for one at a time
     seconds: float
 
+    @property
+    def due(self) -> int:
+        """Number of requests that are due; 0 for one at a time."""
+        return max(1, round(self.rate * self.seconds)) if self.rate else 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
@@ -120,10 +124,34 @@ def observe(
 ) -> StepResult:
     """What the requests of a step say, an entry each in the three arrays; ``due_s`` by any clock.
 
-    A request that failed has an infinite latency. ``alone``: the arm's step of one query at a time.
+    A request that failed has an infinite latency. ``alone``: the arm's step of one query at a time. Requests
+    that a step did not send, since it was ended early, are late: where a stall ended it, these alone show it.
     """
     if not len(due_s):
         return StepResult(purpose=step.purpose, rate=step.rate, requests=0, late=0, ran_away=step.rate > 0)
+    result = _observe_sent(step, due_s, latency_s, service_s, bound, alone)
+    unsent = step.due - len(due_s)
+    if unsent <= 0 or result.ran_away:
+        return result
+    rest_s = np.linspace(due_s.max(), max(due_s.max(), due_s.min() + step.seconds), unsent)
+    return _observe_sent(
+        step,
+        np.append(due_s, rest_s),
+        np.append(latency_s, np.full(unsent, np.inf)),
+        np.append(service_s, np.full(unsent, service_s.mean())),
+        bound,
+        alone,
+    )
+
+
+def _observe_sent(
+    step: NextStep,
+    due_s: Floats,
+    latency_s: Floats,
+    service_s: Floats,
+    bound: Bound,
+    alone: StepResult | None,
+) -> StepResult:
     span_s = float(np.ptp(due_s))
     into = (due_s - due_s.min()) / span_s if span_s else np.ones(len(due_s))  # of one moment all count
     settled = into >= _SETTLING_SHARE
@@ -417,8 +445,7 @@ class _Shares:
 def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
     """The steps of each arm by round, from what a session recorded.
 
-    Leaves out a step that a session has just begun, or that had just begun when it was ended: nobody is late
-    yet at any rate.
+    Leaves out a step that a session was ended in, or is in: at its beginning nobody is late at any rate.
     """
     search = KneeSearch.of(session.plan.design)
     samples = session.samples.filter(is_of_rounds(session.samples))
@@ -435,7 +462,7 @@ def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
             if rows.any():
                 own = steps[event.arm].values()
                 alone = next((made for made in own if made.purpose is Purpose.ALONE), None)
-                if round_ != last or np.ptp(due_s[rows]) >= _LEAST_OF_STEP * step.seconds:
+                if round_ != last or np.count_nonzero(rows) >= step.due:
                     steps[event.arm][round_] = observe(
                         step, due_s[rows], latency_s[rows], service_s[rows], search.bound, alone
                     )

@@ -134,8 +134,8 @@ class _Arrivals:
         """
         assert self._step is not None
         draw = random.Random(self._seed)
-        count = max(1, round(self._step.rate * self._step.seconds))
-        drawn = [(draw.random() * self._step.seconds, draw.randrange(self._all)) for _ in range(count)]
+        seconds, count = self._step.seconds, self._step.due
+        drawn = [(draw.random() * seconds, draw.randrange(self._all)) for _ in range(count)]
         return sorted((due_s for due_s, client in drawn if client in self._clients), reverse=True)
 
 

@@ -31,8 +31,7 @@ def make(
     if not step.rate:
         service = draw.choice(service_s, max(5, int(step.seconds / service_s.mean())))
         return np.cumsum(service), service, service
-    count = max(1, round(step.rate * step.seconds))
-    due, service = np.sort(draw.random(count)) * step.seconds, draw.choice(service_s, count)
+    due, service = np.sort(draw.random(step.due)) * step.seconds, draw.choice(service_s, step.due)
     return due, latencies(due, service, servers), service
 
 

@@ -244,6 +244,18 @@ def test_what_runs_away_is_seen_by_its_end() -> None:
     assert made.requests == 800  # without the first fifth
 
 
+@pytest.mark.parametrize("ends_s", [5.0, 20.0, 28.5])
+def test_what_a_stall_kept_from_being_sent_is_late(ends_s: float) -> None:
+    """All clients wait for the volume, so a step is ended before most of what was due meanwhile is sent."""
+    stalled = NextStep(purpose=Purpose.MEASURE, rate=100.0, seconds=30.0)
+    due = np.linspace(0, 30, 3000)
+    due = due[due <= ends_s]
+    latency = np.where(np.arange(len(due)) < len(due) - 32, 0.005, 3.0)  # as many as there are clients
+    made = observe(stalled, due, latency, np.full(len(due), 0.005), Bound(percentile=99, seconds=0.1))
+    assert made.requests == pytest.approx(2400, abs=1)
+    assert made.late == pytest.approx(min(2400, 100 * (30 - ends_s) + 32), abs=2)
+
+
 def test_at_the_knee_of_a_median_a_step_does_not_run_away() -> None:
     due = np.linspace(0, 30, 1000)
     latency = np.where(np.arange(1000) % 20 < 11, 0.03, 0.01)  # 55 % are late
@@ -253,7 +265,7 @@ def test_at_the_knee_of_a_median_a_step_does_not_run_away() -> None:
 
 
 def test_a_failed_request_is_late() -> None:
-    step_ = NextStep(purpose=Purpose.PROBE, rate=10.0, seconds=10.0)
+    step_ = NextStep(purpose=Purpose.PROBE, rate=0.3, seconds=10.0)
     times = np.array([0.0, 5.0, 9.0])
     made = observe(step_, times, np.array([0.001, math.inf, 0.001]), times * 0 + 0.001, P99)
     assert (made.requests, made.late) == (2, 1)

@@ -225,7 +225,7 @@ def test_the_rule_doubles_the_rate_until_the_bound_breaks_on_each_arm_for_itself
             rate = published[-1][arm]["rate"]
             block = Block(arm=arm, cluster=arm, work=Work.SEARCH, task="t", round=round_)
             rule.take(_sample(0.0, 9.0, SampleType.Warmup), arm, block)
-            for number in range(100):
+            for number in range(max(100, round(8 * rate))):  # of a probe's 8 seconds
                 rule.take(_sample(number / 10, 0.01 if rate < capacity else 1.0), arm, block)
     assert [round(one["a"]["rate"], 1) for one in published] == [
         0,
