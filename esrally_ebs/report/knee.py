@@ -207,7 +207,8 @@ class Knees:
                 for arm, steps in self._steps.items()
                 for round_, step in steps.items()
             ],
-            "Without the first fifth of each step, in which its queue fills. What runs away is ended early.",
+            "Without the first fifth of each step, in which its queue fills. What runs away is ended early; "
+            "where a stall ended a step, what it did not send is late.",
         )  # fmt: skip
 
     def plots(self) -> tuple[Plot, ...]:
