@@ -473,6 +473,8 @@ def _step_of(event: Event) -> tuple[NextStep, int] | None:
     """What a round was, and which; None where the event is not as it is written."""
     rate, seconds, round_ = map(event.number, ("rate", "seconds", "round"))
     purpose = event.fields.get("purpose")
-    if rate is None or rate < 0 or seconds is None or round_ is None or purpose not in list(Purpose):
+    if rate is None or seconds is None or round_ is None or purpose not in list(Purpose):
+        return None
+    if not (0 <= rate <= 2 * MAX_RATE and 0 < seconds <= MAX_STEP_S):
         return None
     return NextStep(purpose=Purpose(purpose), rate=rate, seconds=seconds), int(round_)
