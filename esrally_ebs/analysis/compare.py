@@ -326,7 +326,8 @@ def _doubts(
         doubts.append(f"{measured}: at least {MIN_ROUNDS} are needed for an interval and a verdict")
     if unpaired:
         names = ", ".join(str(number) for number in sorted(unpaired))
-        doubts.append(f"round {names} was measured on one arm only and is left out")
+        only = f"round {names} was" if len(unpaired) == 1 else f"rounds {names} were"
+        doubts.append(f"{only} measured on one arm only: left out")
     count_a, count_b = (sum(len(t) for t in times) for times in (times_a, times_b))
     if count_a != count_b:
         why = "; no interval and no verdict where one arm has fewer than half of the other's"

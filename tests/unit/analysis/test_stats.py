@@ -154,6 +154,8 @@ def test_a_round_on_one_arm_only_is_left_out_and_said() -> None:
     comparison = verdict_on(rounds(count=7), rounds(count=6, seed=2))
     assert comparison.rounds == 6
     assert any("round 7 was measured on one arm only" in warning for warning in comparison.warnings)
+    others = verdict_on(rounds(count=8), rounds(count=6, seed=2)).warnings
+    assert "rounds 7, 8 were measured on one arm only: left out" in others
 
 
 def test_three_arms_are_compared_with_the_first() -> None:
