@@ -296,9 +296,9 @@ class KneeSearch:
             )
         if self._overrun:
             longer_s = 2 * self.bound.seconds / self.margin
-            way = (
-                f"make steps {longer_s:.0f} s or longer" if longer_s <= MAX_STEP_S else "none is long enough"
-            )
+            way = f"make steps {longer_s:.0f} s or longer"
+            if longer_s > MAX_STEP_S:
+                way = f"steps of 10 min, the longest, have {self.bound.seconds / MAX_STEP_S:.1%}"
             return (
                 f"at a rate {self._overrun:.1%} above what is served, the bound breaks only as a step of "
                 f"{self.step_s:g} s ends: {way}"

@@ -210,7 +210,7 @@ def test_a_bound_that_a_step_is_too_short_for_is_doubted() -> None:
     )
     assert knee.doubt.endswith("make steps 120 s or longer")
     knee = search(Bound(percentile=99, seconds=30.0)).knee(steps)
-    assert knee.doubt.endswith("ends: none is long enough")  # a step has at most ten minutes
+    assert knee.doubt.endswith("ends: steps of 10 min, the longest, have 5.0%")
 
 
 def test_the_interval_of_a_bound_that_a_step_is_too_short_for_reaches_down_to_what_is_served() -> None:
