@@ -105,7 +105,7 @@ def _details(advice: Advice) -> list[str]:
         lines += [
             f"One step {way}: {setting_text(option.spec)} for"
             f" {usd_text(option.usd - advice.best.usd, sign=True)} a month gives"
-            f" {1e3 * (option.value_s - advice.best.value_s):+z.1f} ms."
+            f" {1e3 * (option.value_s - advice.best.value_s):+z.1f} ms{_while_filled(advice, option)}."
             for way, option in (("down", below), ("up", above))
             if option is not None
         ]
@@ -114,14 +114,23 @@ def _details(advice: Advice) -> list[str]:
 
 def _on_full_buckets(advice: Advice, option: Option) -> list[str]:
     """Says that a setting is as fast only as its buckets are full again whenever caches are dropped."""
-    share, limit = most_used(option)
-    is_today = setting_text(option.spec) == setting_text(advice.recorded)  # which was seen to be as fast
-    if advice.load is not None or share <= 1 or is_today:
+    if not _needs_full_buckets(advice, option):
         return []
+    share, limit = most_used(option)
     return [
         f"Do not buy it for that alone: one query after the other takes {share:.0%} of its {limit}, as"
         " buckets fill while caches are dropped; --rate predicts queries that keep coming."
     ]
+
+
+def _while_filled(advice: Advice, option: Option) -> str:
+    return ", on buckets that fill while caches are dropped" if _needs_full_buckets(advice, option) else ""
+
+
+def _needs_full_buckets(advice: Advice, option: Option) -> bool:
+    """Whether one query after the other takes more than a limit's rate; today's was seen to be as fast."""
+    is_today = setting_text(option.spec) == setting_text(advice.recorded)
+    return advice.load is None and most_used(option)[0] > 1 and not is_today
 
 
 def _under(load: Load | None) -> list[str]:
@@ -348,9 +357,9 @@ def _plot(advice: Advice) -> Plot:
     types = dict.fromkeys(option.spec.type for option in front)
     most = 2 * max(option.usd for option in _shown(advice) if option.price)
     drawn = [option for option in advice.options if option.usd <= most]
-    curves = [_marks(type_, [o for o in drawn if o.spec.type == type_]) for type_ in types]
+    curves = [_marks(advice, type_, [o for o in drawn if o.spec.type == type_]) for type_ in types]
     if advice.today.price:
-        curves.append(_marks("today", [advice.today]))
+        curves.append(_marks(advice, "today", [advice.today]))
     link = Curve(name="front", x=_x(front), y=_y(front), style="link")
     times_ms = [ms for curve in curves for ms in curve.y]
     return Plot(
@@ -363,8 +372,11 @@ def _plot(advice: Advice) -> Plot:
     )
 
 
-def _marks(name: str, options: Sequence[Option]) -> Curve:
-    hover = tuple(f"{setting_text(o.spec)}: {usd_text(o.usd)}, {ms_text(o.value_s)}" for o in options)
+def _marks(advice: Advice, name: str, options: Sequence[Option]) -> Curve:
+    hover = tuple(
+        f"{setting_text(o.spec)}: {usd_text(o.usd)}, {ms_text(o.value_s)}{_while_filled(advice, o)}"
+        for o in options
+    )
     return Curve(
         name=name, x=_x(options), y=_y(options), style="marks", hover=hover, summary="; ".join(hover[:3])
     )

@@ -303,3 +303,27 @@ def test_a_setting_that_is_fast_only_on_full_buckets_is_not_advised_without_a_wo
     assert not lines({"iops": 12.32}, Load(1.0, 1))  # which has its own words
     advice = replace(advice, recorded=replace(best.spec, name="today"))
     assert not lines({"iops": 12.32})  # it is today's, whatever its name
+
+
+def test_steps_and_marks_of_a_plot_say_which_settings_are_fast_only_on_full_buckets(
+    predictor: Predictor,
+) -> None:
+    advice = advise(predictor, GP3, LOOSE, region="us-east-1", types=["gp3", "io2"])
+    said = ", on buckets that fill while caches are dropped"
+
+    def marked(used: float) -> tuple[bool, bool]:
+        """Whether steps say so, and whether marks do."""
+        options = tuple(
+            replace(option, prediction=replace(option.prediction, used={"iops": used}))
+            for option in advice.options
+        )
+        changed = replace(advice, options=options)
+        report = report_of(replace(changed, best=changed.front[0]), predictor)
+        steps = [line for line in report.details if line.startswith("One step")]
+        hover = [text for curve in report.figures.tradeoffs[0].curves for text in curve.hover]
+        assert steps
+        assert hover
+        return all(said in line for line in steps), any(said in text for text in hover)
+
+    assert marked(12.0) == (True, True)
+    assert marked(0.9) == (False, False)
