@@ -251,7 +251,7 @@ def _batches(parts: Iterable[Path], schema: pa.Schema) -> Iterator[pa.Table]:
 def _groups(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:  # noqa: ANN401 - a ParquetFile
     """A file's row groups, checked; one empty group if it has none."""
     for group in range(file.num_row_groups):
-        yield _checked(file.read_row_group(group), schema)
+        yield _checked(file.read_row_group(group, use_threads=False), schema)
     yield _checked(file.schema_arrow.empty_table(), schema)
 
 
@@ -275,11 +275,15 @@ def read_parts(
 
 
 def _open_parquet(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """A ParquetFile that ``files`` closes. Raises one of BROKEN, also if it would fill the memory."""
+    """A ParquetFile that ``files`` closes. Raises one of BROKEN, also if it would fill the memory.
+
+    Read it without Arrow's threads. One of them may free the last of Python's buffers after the read, and if
+    Python ends meanwhile, it aborts the process.
+    """
     source = files.enter_context(open_file(path, _MAX_BYTES))
     _check_crc(source, path)
     size = os.fstat(source.fileno()).st_size
-    file = files.enter_context(pq.ParquetFile(source, page_checksum_verification=True))
+    file = files.enter_context(pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True))
     metadata = file.metadata
     uncompressed = sum(
         metadata.row_group(group).column(column).total_uncompressed_size
@@ -297,7 +301,7 @@ def _open_parquet(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarro
 def read_file(path: Path, wanted: pa.Schema) -> pa.Table:
     """The wanted columns of a file. Raises one of BROKEN."""
     with ExitStack() as files:
-        return _checked(_open_parquet(files, path).read(columns=wanted.names), wanted)
+        return _checked(_open_parquet(files, path).read(columns=wanted.names, use_threads=False), wanted)
 
 
 def _checked(table: pa.Table, wanted: pa.Schema) -> pa.Table:

@@ -151,7 +151,7 @@ def test_what_is_advised_near_a_limit_is_said_to_have_rare_queues() -> None:
 
 def test_more_computing_than_the_cores_can_do_is_refused() -> None:
     made = recording(recorded())
-    with pytest.raises(PlanError, match=r"--rate 150: .* is 140% of 1 cores, so no volume keeps a bound"):
+    with pytest.raises(PlanError, match=r"--rate 150: .* is 140% of 1 core, so no volume keeps a bound"):
         Predictor(made, thread_of(made)).under(Load(150, 1))
 
 

@@ -3,6 +3,8 @@
 import errno
 import os
 import resource
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -227,3 +229,26 @@ def test_a_size_that_no_io_has_is_not_read(tmp_path: Path, size: int) -> None:
     assert broken == (
         f"{tmp_path.name}/part-a-000000.parquet: not readable as Parquet; its rows are left out",
     )
+
+
+READING = """
+import os, sys
+from pathlib import Path
+from esrally_ebs.store.encoding import SAMPLES
+from esrally_ebs.store.parts import compact, read_parts
+
+before = os.listdir("/proc/self/task")
+assert read_parts(Path(sys.argv[1]), SAMPLES)[0].num_rows == 2
+compact(Path(sys.argv[1]), SAMPLES)
+assert os.listdir("/proc/self/task") == before
+"""
+
+
+def test_tables_are_read_in_no_other_thread_which_may_outlive_python(tmp_path: Path) -> None:
+    """Of fifty commands that were refused once they had read a session, five ended by an abort."""
+    writer = PartWriter(tmp_path, SAMPLES)
+    for iteration in (1, 2):
+        writer.add([replace(SAMPLE, iteration=iteration)])
+        writer.flush()
+    writer.close()
+    subprocess.run([sys.executable, "-c", READING, tmp_path], check=True, timeout=60)
