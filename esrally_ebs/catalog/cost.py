@@ -1,7 +1,8 @@
 """Monthly price of a volume: from a VolumeSpec and a region to US dollars with date and source.
 
-Pure except for ``price_list``, which reads a file. Prices are dated data in ``prices.json``; a file of the
-user's takes precedence. A missing price is reported as missing: nothing is guessed.
+Pure except for ``price_list``, which reads a file, and for today's date if no day is given. Prices are dated
+data in ``prices.json``; a file of the user's takes precedence. A missing price is reported as missing:
+nothing is guessed.
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -56,7 +58,11 @@ class PriceList:
     _included: Mapping[str, Mapping[str, float]]
 
     def rate(self, region: str, type_: str, what: str, on: str | None = None) -> Rate:
-        """The newest rate up to the day ``on``, else the oldest. Raises PlanError, saying how to give one."""
+        """The newest rate up to the day ``on``, by default today, else the oldest.
+
+        Raises PlanError, saying how to give one.
+        """
+        on = on or datetime.now(UTC).date().isoformat()
         rates = self.rates.get((region, type_, what))
         if not rates:
             known = ", ".join(self.regions(type_)) or "no region"
@@ -64,7 +70,7 @@ class PriceList:
                 f"price of {type_} {what} in {region}: not known (this type's prices are known in {known});"
                 f" name a file with it in {PRICES_VARIABLE}, see docs/studies.md"
             )
-        until = [rate for rate in rates if on is None or rate.dated <= on]
+        until = [rate for rate in rates if rate.dated <= on]
         return until[-1] if until else rates[0]
 
     def regions(self, type_: str) -> tuple[str, ...]:
@@ -249,7 +255,7 @@ def monthly(
     prices: PriceList | None = None,
     on: str | None = None,
 ) -> Price:
-    """An arm's price in a region, by the newest price list up to the day ``on`` (else its oldest).
+    """An arm's price in a region, by the newest price list up to the day ``on`` or today (else its oldest).
 
     Raises PlanError, saying how to give it, if a needed price is missing.
     """

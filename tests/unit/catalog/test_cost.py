@@ -115,7 +115,7 @@ def test_what_the_list_does_not_have_is_one_line_that_says_how_to_give_it() -> N
 
 def test_a_user_s_file_goes_before_our_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "prices.json"
-    rates = {"gb": [[0.5, "2026-01-01", "invoice"]]}
+    rates = {"gb": [[0.5, "2026-01-01", "invoice"], [0.1, "9999-01-01", "an offer that does not hold yet"]]}
     file.write_text(json.dumps({"regions": {"eu-north-1": {"gp2": rates}, TOKYO: {"gp2": rates}}}))
     for region in ("eu-north-1", TOKYO):
         price = monthly(GP2, region, prices=price_list(str(file)))
