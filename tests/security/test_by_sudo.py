@@ -281,10 +281,13 @@ def test_of_a_session_that_is_killed_while_volumes_attach_nothing_is_left(
     shared: Path, sudo: dict[str, str], user: int
 ) -> None:
     run = shared / "run"
+    env = {**sudo, "SUDO_UID": str(user)}
+    if not user:  # else root's sessions would lie among the caller's
+        env["ESRALLY_EBS_HOME"] = str(shared / "of-root")
     for moment_s in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3):
         words = ["esrally-ebs", "run", str(shared / "60.toml")]
         nowhere = subprocess.DEVNULL
-        with subprocess.Popen(words, env={**sudo, "SUDO_UID": str(user)}, cwd="/", stdout=nowhere) as command:
+        with subprocess.Popen(words, env=env, cwd="/", stdout=nowhere) as command:
             # an arm's folder: the reaper watches by then; before it, only 'clean' removes a session's folder
             while not any(path.is_dir() for path in run.glob("*/*")):
                 assert command.poll() is None
@@ -297,7 +300,7 @@ def test_of_a_session_that_is_killed_while_volumes_attach_nothing_is_left(
             command.communicate(timeout=60)
         assert left(shared) == [], moment_s
         assert time.monotonic() - killed < 28  # of a busy machine; what waits for a dead device takes over 30
-        listed = call("esrally-ebs", "sessions", "--last", "1", env={**sudo, "SUDO_UID": str(user)}).stdout
+        listed = call("esrally-ebs", "sessions", "--last", "1", env=env).stdout
         assert "failed" in listed, moment_s
 
 
