@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import tempfile
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -31,6 +32,7 @@ from esrally_ebs.cli.sessions import format_of, give
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home, resource
 from esrally_ebs.model import Bound, VolumeSpec, parse_bound
+from esrally_ebs.rally import any_track
 from esrally_ebs.report.costs import region_of
 from esrally_ebs.session import tracing
 from esrally_ebs.session.runs import run_sessions
@@ -117,7 +119,7 @@ def advise_command(
     folder = SessionFolder(find_session(home(), session))
     recorded = load_session(folder.path)
     if race or plan is not None:
-        _require_raceable(recorded, here=race)
+        _require_raceable(recorded, folder.path, here=race)
     if recorded.kind != tracing.KIND and credits_ is not None:
         raise PlanError(f"--credits: what session {recorded.id} raced had those of its plan; leave it out")
     names = [volume.spec.name for volume in recorded.arms]
@@ -168,8 +170,11 @@ def _require_rate(rate: float | None, cores: int | None, *, races: bool) -> None
         raise PlanError(f"--rate {rate:g}: name queries a second, {_LEAST_PER_S:g} to {_MOST_PER_S:,}")
 
 
-def _require_raceable(recorded: Session, *, here: bool) -> None:
-    """Raise PlanError if the session was not raced, or for a race ``here`` of a track that is not ours."""
+def _require_raceable(recorded: Session, folder: Path, *, here: bool) -> None:
+    """Raise PlanError if the session was not raced, or cannot be raced ``here`` as it was.
+
+    Here only our tracks are raced, without parameters of their own: a session may be somebody else's.
+    """
     if recorded.kind == tracing.KIND:
         raise PlanError(
             f"session {recorded.id}: its requests were logged, not raced; 'esrally-ebs workload import' makes"
@@ -181,6 +186,22 @@ def _require_raceable(recorded: Session, *, here: bool) -> None:
             f"--race: session {recorded.id} raced track {track!r}, which is none of ours; give --plan FILE"
             " instead, then 'esrally-ebs race --track-path=TRACK --plan FILE'"
         )
+    own = _own_parameters(folder) if here else ()
+    if own:
+        raise PlanError(
+            f"--race: session {recorded.id} raced {track} with track parameters of its own"
+            f" ({', '.join(own)}), which a race from here would lack; give --plan FILE instead, then 'esrally"
+            " race --track-path=TRACK' with them and plan:FILE in --track-params"
+        )
+
+
+def _own_parameters(folder: Path) -> list[str]:
+    """Track parameters of a race, as Rally recorded it, that are not the pack's."""
+    try:
+        given = json.loads((folder / "race.json").read_text()).get("track-params")
+    except (OSError, ValueError, AttributeError):
+        return []
+    return sorted(given.keys() - any_track.PARAMETERS) if isinstance(given, dict) else []
 
 
 def _cores(recorded: Session) -> int:

@@ -15,6 +15,19 @@ from esrally_ebs.errors import EbsError, PlanError
 from esrally_ebs.rally import register
 
 DEFAULT_PLAN = "gp2-vs-gp3"
+# The pack's track parameters. A value goes to that key of the plan as it is.
+OF_PLAN = {
+    "rounds": "design.rounds",
+    "max_rounds": "design.max_rounds",
+    "budget": "design.budget",
+    "iterations": "race.iterations",
+    "warmup_iterations": "race.warmup_iterations",
+    "documents": "dataset.documents",
+    "cache": "cache.mode",
+    "data": "dataset.data",
+    "snapshot": "dataset.snapshot",
+}
+PARAMETERS = frozenset({*OF_PLAN, "plan", "set", "accept", "indices", "volumes"})
 _VARIABLE = "ESRALLY_EBS_RACE"
 
 

@@ -133,17 +133,7 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
     if not isinstance(given, Mapping):
         raise PlanError(f"track parameter set: {given!r} is no table; write for example {_SET_EXAMPLE}")
     overrides: dict[str, Any] = dict(given)
-    for key, where in (
-        ("rounds", "design.rounds"),
-        ("max_rounds", "design.max_rounds"),
-        ("budget", "design.budget"),
-        ("iterations", "race.iterations"),
-        ("warmup_iterations", "race.warmup_iterations"),
-        ("documents", "dataset.documents"),
-        ("cache", "cache.mode"),
-        ("data", "dataset.data"),
-        ("snapshot", "dataset.snapshot"),
-    ):
+    for key, where in any_track.OF_PLAN.items():
         if key in params:
             overrides[where] = params[key]
     if "accept" in params:

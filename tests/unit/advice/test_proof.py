@@ -1,5 +1,6 @@
 """The race of an advice: its plan, and what it measured beside what was predicted."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -199,6 +200,21 @@ def test_a_race_of_another_track_is_refused_with_the_way_to_do_it(
     assert main(["advise", str(folder.path), "--keep", "p90=1s", "--race"]) == 2
     said = "--race: session s1 raced track 'geonames', which is none of ours; give --plan FILE instead"
     assert said in capsys.readouterr().err
+
+
+def test_a_race_with_parameters_that_a_plan_cannot_have_is_refused_with_the_way_to_do_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The advice was proven on another index: three parts where seven were recorded."""
+    folder = folder_of(tmp_path, replace(recorded(), plan=small_plan(race={"track": "logs-ebs"})))
+    params = {"plan": "logs", "documents": 3000, "number_of_indices": 7}
+    folder.write_file("race.json", json.dumps({"track-params": params}))
+    assert main(["advise", str(folder.path), "--keep", "p90=1s", "--race"]) == 2
+    said = "--race: session s1 raced logs-ebs with track parameters of its own (number_of_indices), which"
+    assert said in capsys.readouterr().err
+    del params["number_of_indices"]
+    folder.write_file("race.json", json.dumps({"track-params": params}))
+    assert main(["advise", str(folder.path), "--keep", "p90=1s", "--plan", str(tmp_path / "p.toml")]) == 0
 
 
 def test_settings_are_raced_on_instances_of_their_own(predictor: Predictor) -> None:
