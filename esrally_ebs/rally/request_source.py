@@ -257,7 +257,7 @@ def _resume(chance: tuple[Any, Any]) -> None:
     np.random.set_state(chance[1])
 
 
-class Sent:
+class SentRequests:
     """Checksums of what this process's clients send in a task of a round: all arms must get the same.
 
     In any order, since clients take turns differently on each arm.

@@ -27,7 +27,7 @@ from esrally_ebs.rally.coordinator_client import Connection, CoordinatorClient
 from esrally_ebs.rally.indexing import require_green
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
-from esrally_ebs.rally.request_source import BLOCK, DETAILS, Sent
+from esrally_ebs.rally.request_source import BLOCK, DETAILS, SentRequests
 from esrally_ebs.rally.schedule import BRING_BACK, FIO, NAMES_INDEX, SEARCH_TAG, START, names_index
 from esrally_ebs.rally.settings import excluding
 from esrally_ebs.session import diagnosis, protocol
@@ -475,7 +475,7 @@ def _record_fault(error: EbsError, arm: str) -> None:
     folder.note("fault", arm=arm, text=str(error), exit_code=error.exit_code)
 
 
-_sent = Sent()
+_sent = SentRequests()
 _STREAMS = ("requests", "stream")  # keys of a composite operation's parts
 _OF_A_SEARCH = re.compile(r"/_(search/scroll|pit|async_search|(query|sql)/async|eql/search)\b")
 _WRITING = re.compile(

@@ -21,7 +21,7 @@ from small_plan import TWO_ARMS
 
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
-from esrally_ebs.rally.request_source import RequestSource, Sent
+from esrally_ebs.rally.request_source import RequestSource, SentRequests
 from esrally_ebs.rally.schedule import expand
 
 
@@ -127,7 +127,7 @@ def test_requests_that_differ_between_arms_are_said_once_for_a_task(
         "q", rally_track.Operation("q", "search", params={}, param_source="s"), clients=2
     )
     made = expand([search], parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm", "design.rounds": 4}))
-    sent, warnings = Sent(), []
+    sent, warnings = SentRequests(), []
     for number, each in enumerate(task for task in made if "-r" in task.name):
         base = RequestSource(None, each.operation.params)
         clients = [base.partition(client, 2) for client in range(2)]
