@@ -59,11 +59,14 @@ _WORD: Final = rf"\w[\w{_MARKS}]*+"
 _TOKEN: Final = re.compile(_WORD)
 _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
 # Numbers after ^ and ~ are boosts and fuzziness. Words before a colon are fields, and so are those of
-# "exists", in languages with fields; within a phrase or a range there are none.
+# "exists", in languages with fields; within a phrase or a range there are none. Colons of an address are
+# escaped, except in a range.
 _QUERY_WORD: Final = re.compile(
     r'"(?P<phrase>(?:[^"\\]|\\.)*+)"'
     rf"|(?P<kept>[\^~][\d.]+|\|\|{LUCENE_STEPS}(?!\w))"
     r"|\b\d+(?:\.\d+){3}(?:\\?/\d{1,3})?\b"
+    r"|(?P<colons>(?:(?<![\w\\])(?:[\da-fA-F]{0,4}\\:){2,7}|(?<=[\[{\s])(?:[\da-fA-F]{0,4}:){2,7})"
+    r"[\da-fA-F]{0,4}(?:\\?/\d{1,3})?(?![\w:\\]))"
     rf"|(?P<field>_exists_:\S+|\b{_WORD}(?=(?:[\w{_MARKS}.*-]|\\.){{0,255}}+:))|{_WORD}",
     re.DOTALL,
 )
@@ -176,6 +179,10 @@ def hash_query(text: str, *, has_fields: bool = True) -> str:
         is_bound = number > 0 and word.start() < bounds[number - 1][1]
         if phrase is not None:
             return f'"{phrase if is_bound and not _LETTER.search(phrase) else hash_text(phrase)}"'
+        if word["colons"]:
+            plain = word[0].replace(r"\:", ":")
+            is_time = is_bound and not _LETTER.search(plain) and _address(plain) is None
+            return word[0] if is_time else hash_text(plain).replace(":", r"\:" if r"\:" in word[0] else ":")
         is_part = is_bound and _PART_OF_BOUND.fullmatch(word[0])
         is_kept = word["kept"] or (has_fields and word["field"] and not is_bound) or is_part
         return word[0] if is_kept else hash_text(word[0])

@@ -203,6 +203,14 @@ def test_networks_and_pairs_of_long_numbers_are_hashed() -> None:
     assert hashed["query"]["match"]["cards"] == ", ".join(map(hash_text, ids.split(", ")))
 
 
+def test_an_address_stays_one_whose_colons_a_query_string_escapes() -> None:
+    first, last = map(hash_text, ("2001:db8::1", "2001:db8::ff"))
+    assert hash_query(r"ip:2001\:db8\:\:1\/64") == "ip:" + first.replace(":", r"\:") + r"\/64"
+    assert hash_query("ip:[2001:db8::1 TO 2001:db8::ff]") == f"ip:[{first} TO {last}]"
+    assert hash_query(r"at:[2026-01-02T10\:00\:00 TO *]") == r"at:[2026-01-02T10\:00\:00 TO *]"
+    assert ":1b:" not in hash_query("mac:[00:1b:44:11:3a:b7 TO *]")
+
+
 def test_names_of_filters_are_literals(tmp_path: Path) -> None:
     bodies = [
         {
