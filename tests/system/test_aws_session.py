@@ -164,7 +164,7 @@ def test_a_session_on_aws_is_guarded_recorded_and_keeps_no_secret(
     assert main(["cloudwatch", session.id]) == 0
     assert main(["report", session.id]) == 0
     output = capsys.readouterr().out
-    assert output.startswith("1 new values of ")
+    assert output.startswith("1 new value of ")
     assert "burst balance" in output
     texts = {"run": printed, "cloudwatch and report": output}
     assert leaks([rehearsed], texts, planted=HELD, but=is_image) == []
