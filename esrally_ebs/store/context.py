@@ -22,14 +22,8 @@ STEP = "step"  # rate and length of each arm's next step in a search for the kne
 ENDED = "ended"  # searches done, by each client with writes beside it
 STARTS = "starts"  # when the first client began each task with a schedule
 NOTES = (FIO_PID, ENDED, ENOUGH, LOST, STARTS, STEP)  # messages between a session's processes
-FILES = (
-    FILE,
-    NEW,
-    ENDING,
-    STAYS,
-    MADE_ON_HOSTS,
-    *NOTES,
-)  # in the session's run folder, beside its arms' folders
+# In the session's run folder, beside its arms' folders.
+FILES = (FILE, NEW, ENDING, STAYS, MADE_ON_HOSTS, *NOTES)
 # Folder that the caller's processes write to; arms' names have no underscore.
 OF_CALLER = "of_caller"
 
