@@ -26,6 +26,7 @@ _SHARED_MEMORY = Path("/dev/shm")  # the machine's tmpfs
 _UNMOUNT_S = 60.0  # a busy volume may have dirty pages, which it writes unlimited
 _QUICK_S = 15.0
 _END_S = 3.0
+_LOOP_S = 8.0  # what starts meanwhile may have a copy of all mounts for seconds, on a starved machine
 _POLL_S = 0.05
 _LOOPS_NAME = "loops.json"
 _OWN_FILES = (
@@ -61,7 +62,7 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     _end(_daemons_of(directory), signal.SIGKILL, clock)
     _unmount(directory / daemon.DISK_NAME)
     # the kernel releases a loop device a moment after its last user
-    clock.wait_until(lambda: not _loops_of(directory), limit_s=_END_S, poll_s=_POLL_S)
+    clock.wait_until(lambda: not _loops_of(directory), limit_s=_LOOP_S, poll_s=_POLL_S)
     images = record.created if record is not None else [image_of(root, directory) for root in image_roots()]
     for image in images:
         _remove_image(image)
