@@ -49,7 +49,7 @@ def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str
         *session.warnings,
         *_earlier(predictor.earlier, predictor.requests),
         *_left_out(predictor.halves),
-        *_warming_up(predictor.quickening),
+        *_warming_up(session, predictor.quickening),
         *price_warnings((*advice.options, advice.today), advice.unpriced, advice.region),
         *by_use([advice.recorded], session),
         *_instance_burst(advice.today.prediction),
@@ -112,13 +112,14 @@ def _slower(seconds: float) -> list[str]:
     ]
 
 
-def _warming_up(quickening: float) -> list[str]:
+def _warming_up(session: Session, quickening: float) -> list[str]:
     """A warning if requests became faster during the recording."""
     if quickening < _QUICKENING:
         return []
+    again = "Raise race.warmup_iterations" if session.plan.race else "Record again later, or for longer"
     return [
         f"Requests took {quickening:.0%} less in the second half of the recording: its node was still warming"
-        " up, and what requests compute is predicted as it was recorded, so too long. Record for more rounds."
+        f" up, and what requests compute is predicted as it was recorded, so too long. {again}."
     ]
 
 

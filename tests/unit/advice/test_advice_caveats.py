@@ -27,7 +27,9 @@ def test_a_node_that_was_still_warming_up_is_a_warning(at_first: float, said: bo
     made = Predictor(of, thread_of(of))
     advice = advise(made, GP3, Bound(percentile=99, seconds=1.0), region="us-east-1", types=["gp3"])
     warnings = build_advice(recorded(), advice, made).warnings
-    assert any("13% less in the second half" in warning for warning in warnings) is said
+    of_warming_up = [text for text in warnings if "13% less in the second half" in text]
+    assert len(of_warming_up) == said
+    assert all("Raise race.warmup_iterations" in text for text in of_warming_up)
 
 
 def test_requests_of_which_the_volume_kept_no_ios_are_said_to_be_left_out() -> None:
