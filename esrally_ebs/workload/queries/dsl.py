@@ -217,6 +217,8 @@ class Walk:
         """An option that contains objects: clauses, further options, or only literals."""
         # weighted words, or a composite bucket by its sources' names
         is_named = key in ("query_vector", "tokens") or (key == "after" and where == "composite")
+        if is_named and isinstance(value, list):
+            return self._list([self._objects(key, part, where) for part in value])
         if is_named and isinstance(value, dict):
             walked = self._literals(value, key, where)
             return self.named(walked) if isinstance(walked, dict) else walked
@@ -224,8 +226,10 @@ class Walk:
             is_script = key == "params" and where == "scripted_metric"
             return self._script_params(value) if is_script else self._literals(value, key, where)
         spans = key in _SPAN_CLAUSES and where.startswith("span_")
-        # functions of function_score and queries of rescore are options, not queries
-        plain = key == "functions" or (where == "rescore" and key == "query") or where in _FIELD_QUERIES
+        # functions of function_score and queries of rescore are options, not queries; OpenSearch can take the
+        # values of terms from a query
+        is_option = where in _FIELD_QUERIES and (where, key) != ("terms", "query")
+        plain = key == "functions" or (where == "rescore" and key == "query") or is_option
         if (key in _CLAUSES and not plain) or spans:
             return self._query(value)
         return self._options(value, key if key in _PLACES else where)
