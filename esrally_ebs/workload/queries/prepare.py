@@ -100,7 +100,7 @@ _SCRIPT_STRING: Final = re.compile(
     rf"(?:((?:{_OF_FIELDS}|\])\s*\[|{_OF_FIELDS}\.containsKey\(|\bfield\(|\$\("
     rf"|{_WITH_FIELD}\(\s*params\.\w+,)\s*)?"
     r"""(?:'[^']*'|"[^"]*")"""
-    r"|/[/*]|(?:\A|[(\[=~,!?:&|<>{;]|\breturn)\s*/"
+    r"|/[/*]|(?:\A|[(\[=~,!?:&|<>{};]|(?<!\+)\+|\breturn)\s*/"
 )
 _SORTED_MISSING: Final = frozenset(("_first", "_last"))
 

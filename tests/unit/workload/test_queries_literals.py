@@ -379,6 +379,8 @@ def test_an_interval_is_no_literal(intervals: tuple[object, object]) -> None:
         ("doc['user'].value =~ /bob/ ? 1 : 0", True),
         ("return /bob/.matcher(doc['user'].value).find()", True),
         ("def all = [/bob/]; all.stream().anyMatch(p -> /bob/.matcher(p).find())", True),
+        ("return doc['user'].value + /bob/", True),
+        ("for (int i = 0; i < 3; i++) {} /bob/.matcher(doc['user'].value).find()", True),
         ("doc['a'].value[0] / 2 > doc['b'].value / 3 ? (params.n) / 2 : params.n++ / 2", False),
         ("doc['a'].value/doc['b'].value / (params.n / 2)", False),
     ],
