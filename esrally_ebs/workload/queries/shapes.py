@@ -39,10 +39,12 @@ _KEPT_STRINGS: Final = (
     "field|fields|default_field|path|type|mode|score_mode|boost_mode|operator|default_operator|interval|"
     "calendar_interval|fixed_interval|sort|_source|includes|excludes|docvalue_fields|stored_fields"
 )
+_FIELD_QUERIES: Final = "match|match_phrase|prefix|term|wildcard"  # where a value may follow the field's name
 # A match is a run of structure (group 1), and the following literal, if any. Structure: brackets, commas,
 # keys, keys with a value that is kept, and words that are never literals.
 _RUN: Final = re.compile(
-    rf'((?:"(?:(?:{_KEPT_STRINGS})"{_COLON}(?:{_STRING}|{_LIST}|true|false)'
+    rf'((?:"(?:(?:{_FIELD_QUERIES})"{_COLON}\{{{_BLANKS}"(?:path|type)"{_COLON}'
+    rf'|(?:{_KEPT_STRINGS})"{_COLON}(?:{_STRING}|{_LIST}|true|false)'
     rf'|(?:{_KEPT_NUMBERS})"{_COLON}(?:true|false|"[0-9]++"|[0-9]++(?![.\w]))|interval"{_COLON}[-+.0-9Ee]++'
     rf'|lang"{_COLON}"(?:painless|expression)"'
     rf'|(?:asc|desc|ASC|DESC|_score|_doc)"|{_REST}{_COLON})'

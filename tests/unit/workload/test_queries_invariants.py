@@ -244,6 +244,18 @@ def test_a_template_is_called_by_all_that_searches(body: dict[str, Any], label: 
     assert Shapes().of(json.dumps(body)).label == label
 
 
+@pytest.mark.parametrize("kind", ["match", "prefix", "term"])
+def test_values_of_a_field_called_as_an_option_need_no_walk_of_their_own(kind: str) -> None:
+    known = Shapes()
+    one, two = (known.of(json.dumps({"query": {kind: {"path": path}}})) for path in ("/a", "/b"))
+    assert one is two
+    suggested = (
+        known.of(json.dumps({"suggest": {"s": {"text": "a", "term": {"field": field}}}}))
+        for field in ("f", "g")
+    )
+    assert len({shape.text for shape in suggested}) == 2
+
+
 def test_a_size_that_is_text_tells_templates_apart_as_a_number_does() -> None:
     for size in ("10", "10000", 10, 10000):
         text = Shapes().of(json.dumps({"size": size, "query": {"term": {"size": size}}})).text
