@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_S: Final = 86_400
-_FIRST_MS: Final = 10**11  # in 1973; seconds are smaller
-_LAST_MS: Final = 10**14  # in 5138; microseconds are larger
+_FIRST_MS: Final = 10**12  # in 2001; seconds and yyyyMMddHHmm are smaller
+_LAST_MS: Final = 10**13  # in 2286; microseconds and yyyyMMddHHmmss are larger
 _LONG_NAME: Final = 256  # characters; longer names are hashed each time, not cached
 
 # raised by lines that break their format's promises

@@ -82,6 +82,9 @@ def test_a_bound_that_the_mapping_must_read_keeps_its_format() -> None:
         (None, "strict_date_optional_time"),  # as slow logs have an open end
         (1767225600000, "strict_date_optional_time||epoch_millis"),
         ("1767225600001", "strict_date_optional_time||epoch_millis"),
+        (946684800000, "strict_date_optional_time||epoch_millis"),
+        ("20260101000000", None),  # which is no year 2612
+        (202601010000, None),
         (1767225600, None),  # seconds by one mapping, milliseconds by another
         ("2026-01-01", FORMAT),
         ("2026-01-01T00:00:00+01:00", FORMAT),
