@@ -123,10 +123,10 @@ def _as_range(side: re.Match[str]) -> str:
 
 
 def _bounds(options: dict[str, Json], walked: dict[str, Json]) -> Iterator[tuple[Json, Json]]:
-    """Each bound of a query or an aggregation, before and after."""
-    for key in _BOUNDS & options.keys():
+    """Each bound of a query or an aggregation, before and after, in the query's order."""
+    for key in filter(_BOUNDS.__contains__, options):
         yield options[key], walked[key]
-    for key in _NESTED_BOUNDS & options.keys():
+    for key in filter(_NESTED_BOUNDS.__contains__, options):
         parts = (each if isinstance(each, list) else [each] for each in (options[key], walked[key]))
         for before, after in zip(*parts, strict=True):
             if isinstance(before, dict):

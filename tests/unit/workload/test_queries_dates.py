@@ -2,6 +2,7 @@
 
 import json
 import os
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,13 @@ def test_a_mapping_need_not_take_the_fixed_date_where_its_format_is_seen(
 ) -> None:
     bounds = frozen({"query": {"range": {"ts": {"from": other, "to": "now"}}}})["query"]["range"]["ts"]
     assert (bounds["from"], bounds["to"], bounds.get("format")) == (other, AT, format_)
+
+
+@pytest.mark.parametrize("keys", [*permutations(("gte", "gt", "from"))])
+def test_formats_come_in_the_order_of_the_bounds_whatever_the_seed_of_hashes(keys: tuple[str, ...]) -> None:
+    bounds = dict(zip(keys, (1767225600000, "2026/01/01", "31.12.2025"), strict=True))
+    walked = frozen({"query": {"range": {"ts": {**bounds, "lt": "now"}}}})["query"]["range"]["ts"]
+    assert walked["format"] == f"{FORMAT}||epoch_millis||yyyy/MM/dd||dd.MM.yyyy"
 
 
 @pytest.mark.parametrize(
