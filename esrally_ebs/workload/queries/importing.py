@@ -167,7 +167,7 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
     options = options or Options()
     if options.format != AUTO and options.format not in FORMATS:
         raise PlanError(f"--format {options.format}: choose {AUTO}, {', '.join(FORMATS)}")
-    if options.index is not None and (reason := why_no_index(options.index.split(","))):
+    if options.index is not None and (reason := why_no_index(options.index.split(","), signs="_+-")):
         raise PlanError(
             f"--index {options.index or repr('')}: {reason}; name an index, an alias or a data stream"
         )

@@ -379,8 +379,8 @@ class Preparer:
         return targets or (Reason.NO_INDEX if self._index is None else Reason.OTHER_INDEX)
 
 
-def why_no_index(names: Sequence[str]) -> Reason | None:
-    """Why these cannot be names of indices to search; None if they can."""
+def why_no_index(names: Sequence[str], *, signs: str = "_+") -> Reason | None:
+    """Why these cannot be names of indices to search; None if they can. No name begins with ``signs``."""
     if any(name.startswith("<") for name in names):
         return Reason.DATE_INDEX
     if any(_REMOTE.match(name) for name in names):
@@ -388,7 +388,7 @@ def why_no_index(names: Sequence[str]) -> Reason | None:
     if any(not name.strip(".") or _FORBIDDEN & set(name) for name in names):
         return Reason.INDEX
     # beside other names, _all is as invalid as any name with an underscore
-    return Reason.INDEX if any(name[0] in "_+" for name in names) and names != ["_all"] else None
+    return Reason.INDEX if any(name[0] in signs for name in names) and names != ["_all"] else None
 
 
 def _narrowed(names: Sequence[str], index: str) -> Sequence[str]:

@@ -46,6 +46,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int
         (["log.json", "--index", "orders"], 2, "it has logs"),
         (["log.json", "--index", ""], 2, "--index '': no name of an index; name an index"),
         (["log.json", "--index", "a/b"], 2, "no name of an index"),
+        (["log.json", "--index", "logs*,-logs-old"], 2, "--index logs*,-logs-old: no name of an index"),
         (["log.json", "--index", "far:logs"], 2, "index of another cluster"),
         (["log.json", "--index", "<logs-{now/d}>"], 2, "date maths"),
         (["log.json", "--output", "/proc/self/out"], 3, "/proc/self/out: cannot be written"),
