@@ -50,9 +50,10 @@ _NOT_READ: Final = (  # How lines of unreadable formats begin, and what to do
     (re.compile(rb"\s*\{\s*\Z"), "JSON over several lines; write one line for each entry: jq -c ."),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
     (
-        re.compile(rb'\{(.*, *)?"log": *"'),
+        re.compile(rb'\{(.*, *)?"log" *: *"(.*\\n"|.{16000})'),  # Docker's: line ends, and lines in parts
         "a container's log around another; take the lines out: jq -rj .log",
     ),
+    (re.compile(rb'\{(.*, *)?"log" *: *"'), "a log within another; take the lines out: jq -r .log"),
     (
         re.compile(rb'\{(.*, *)?"MESSAGE" *: *"'),
         "a journal around another log; take the lines out: jq -r .MESSAGE",
@@ -62,13 +63,15 @@ _NOT_READ: Final = (  # How lines of unreadable formats begin, and what to do
         "an export of CloudWatch; take the lines out: jq -r '(.events // .logEvents)[].message'",
     ),
     (
-        re.compile(rb'\{(.*[,{] *)?"(@?message|original|line|textPayload|body)" *: *"\s*(\{|\[\d{4}-)'),
+        re.compile(rb'\{(.*[,{] *)?"([@\w]*message|original|line|textPayload|body|_raw)" *: *"\s*(\{|\[\d)'),
         "a log within another, as shippers write it; take the lines out: jq -r .message (or .event.original; "
-        """of Loki .line, of Google .textPayload, of OpenTelemetry .body, of CloudWatch '."@message"')""",
+        "of Loki .line, of Google .textPayload, of OpenTelemetry .body, of Splunk .result._raw, of Graylog "
+        """.full_message, of CloudWatch '."@message"')""",
     ),
     (
-        re.compile(rb'\{(.*, *)?"jsonPayload" *: *\{'),
-        "an export of Google Cloud's logs; take the entries out: jq -c .jsonPayload",
+        re.compile(rb'\{(.*, *)?"(jsonPayload|json)" *: *\{'),
+        "a log within another, as Google and Filebeat write it; take the entries out: "
+        "jq -c '.jsonPayload // .json'",
     ),
     (
         re.compile(rb'\{.*"hits" *: *\['),
@@ -83,17 +86,14 @@ _NOT_READ: Final = (  # How lines of unreadable formats begin, and what to do
         "a container's log; take off the first three words of each line, and the end of one in parts (P): "
         """awk '{e = $3 == "P" ? "" : "\\n"; sub(/^[^ ]+ [^ ]+ [^ ]+ /, ""); printf "%s%s", $0, e}'""",
     ),
-    (
-        re.compile(rb'"?@timestamp"?,'),
-        "a table (CSV); export it as JSON, one line for each entry",
-    ),
+    (re.compile(rb'"?@timestamp"?,'), "a table (CSV); export it as JSON, one line for each entry"),
     (
         re.compile(rb'[^{]+\{"(@timestamp|type)" *: *"'),
         "a log with something before each line; take it off: sed 's/^[^{]*//'",
     ),
     (
-        re.compile(rb"[^[{]+\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search\.slow|c(luster)?\.s(earch)?\.r)"),
-        "a slow log with something before each line; take it off: sed 's/^[^[]*//'",
+        re.compile(rb"[^[{]+(\[\d+\]: )?\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search|c\w*\.s\w*\.r)"),
+        r"a slow log with something before each line; take it off: sed -E 's/^[^[]*(\[[0-9]+\]: )?//'",
     ),
 )
 
