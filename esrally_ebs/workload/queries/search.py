@@ -91,7 +91,7 @@ def parse_time(text: str | float) -> tuple[int, bool]:
     """Microseconds since the epoch from ISO 8601, and whether it had a time zone (else UTC is assumed).
 
     Of milliseconds since the epoch, as an index may give them, too, also as text. ValueError for what is
-    neither, and for a time before the epoch: year 1 is what some shippers write for none.
+    neither, and for a time before 2001: shippers write year 1 for none, and 1970 for seconds.
     """
     if isinstance(text, str) and len(text) > len("20261231") and text.isdecimal():
         text = int(text)  # of which the first digits might be read as a date
@@ -102,9 +102,10 @@ def parse_time(text: str | float) -> tuple[int, bool]:
     moment = datetime.fromisoformat(text)
     zoned = moment.tzinfo is not None
     since = (moment if zoned else moment.replace(tzinfo=UTC)) - _EPOCH
-    if since.days < 0:
-        raise ValueError(f"before the epoch: {text}")
-    return (since.days * _DAY_S + since.seconds) * 1_000_000 + since.microseconds, zoned
+    at_us = (since.days * _DAY_S + since.seconds) * 1_000_000 + since.microseconds
+    if at_us < _FIRST_MS * 1000:
+        raise ValueError(f"before any log: {text}")
+    return at_us, zoned
 
 
 def format_time(at_us: int) -> str:

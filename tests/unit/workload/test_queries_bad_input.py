@@ -229,6 +229,14 @@ def test_an_impossible_number_costs_one_line_of_a_slow_log_out_of_order(
     assert summary.requests + summary.joined + sum(summary.excluded.values()) == 3
 
 
+@pytest.mark.parametrize("at", ["1970-01-21T10:55:48.000Z", "1970-01-01T00:01:00Z", "0001-01-01T00:00:00Z"])
+def test_a_time_before_all_logs_is_not_when_this_one_begins(at: str, tmp_path: Path) -> None:
+    log = write(tmp_path / "log", query_line(MATCH_ALL, at=at), query_line(MATCH_ALL), query_line(MATCH_ALL))
+    summary = import_logs([log], tmp_path / "out")
+    assert summary.excluded == {"line cut off or not of the format": 1}
+    assert summary.seconds == 0.0
+
+
 def test_a_log_without_names_of_indices_asks_for_one(tmp_path: Path) -> None:
     log = write(tmp_path / "log", '{"index":null}', '{"size":1}')
     with pytest.raises(PlanError, match="say it with --index NAME"):
