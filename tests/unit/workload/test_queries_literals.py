@@ -87,7 +87,7 @@ def test_maths_on_a_date_of_a_query_string_are_not_hashed(bound: str) -> None:
             r"app-name:bob labels.app\ id:bob name.\*:bob",
             rf"app-name:{BOB} labels.app\ id:{BOB} name.\*:{BOB}",
         ),
-        ('n:["10" TO "20"] AND "bob"', f'n:["10" TO "20"] AND "{BOB}"'),
+        ('n:["10" TO "20"] AND "bob" OR u : bob', f'n:["10" TO "20"] AND "{BOB}" OR u : {BOB}'),
     ],
 )
 def test_fields_of_a_query_string_stay_and_no_word_of_a_phrase(text: str, becomes: str) -> None:
