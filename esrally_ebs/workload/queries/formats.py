@@ -225,9 +225,10 @@ def _shard_line(fields: Fields, names: _SlowLog, ended: tuple[int, bool], phase:
 
 
 _SHARD_LOGGER: Final = r"\[(?P<logger>(?:index\.search\.slowlog|i\.s\.s)\.[^\] ]+) *\]"
+_NODE: Final = ".{0,500}?"  # has an end, or each "took" of a long line is looked at to the line's end
 # [time][level][logger] [node] [index][shard] took[..], took_millis[..], ... source[..], id[..]
 _SHARD_PLAIN: Final = re.compile(
-    rf"\[(?P<timestamp>[^\]]+)\]\[[A-Z]+ *\]{_SHARD_LOGGER} .*?(?P<message>\[[^\[\]]+\]\[\d+\]) "
+    rf"\[(?P<timestamp>[^\]]+)\]\[[A-Z]+ *\]{_SHARD_LOGGER} {_NODE}(?P<message>\[[^\[\]]+\]\[\d+\]) "
     r"took\[(?P<took>[^\]]*)\], took_millis\[(?P<took_millis>\d+)\], (?P<between>[^{]*?)"
     r"source\[(?P<source>\{.*\}|)\](?:, extra_source\[\])?(?:, id\[(?P<id>[^\]]*)\])?,?\s*\Z",
     re.DOTALL,
@@ -264,9 +265,10 @@ _LOGGER: Final = r"\[c(?:luster)?\.s(?:earch)?\.r(?:equest)?\.slowlog[^\]]*\]"  
 _LOGGERS: Final = f"{_SHARD_LOGGER}|{_LOGGER}".encode()
 # [time][level][logger] [node] took[..], took_millis[..], ... source[..], id[..]; the source may hold brackets
 _PLAIN: Final = re.compile(
-    rf"\[(?P<timestamp>[^\]]+)\]\[[A-Z ]+\]{_LOGGER}.*? "
+    rf"\[(?P<timestamp>[^\]]+)\]\[[A-Z ]+\]{_LOGGER}{_NODE} "
     r"took\[(?P<took>[^\]]*)\], took_millis\[(?P<took_millis>\d+)\], "
-    r"(?P<between>.*?)source\[(?P<source>.*)\], id\[(?P<id>[^\]]*)\](?:, request_id\[[^\]]*\])?,?\s*\Z",
+    r"(?P<between>(?:(?!source\[).)*+)source\[(?P<source>.*)\], id\[(?P<id>[^\]]*)\]"
+    r"(?:, request_id\[[^\]]*\])?,?\s*\Z",
     re.DOTALL,
 )
 

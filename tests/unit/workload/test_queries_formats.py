@@ -167,6 +167,16 @@ def test_a_search_of_the_other_slow_log_as_text_is_counted_as_such(tmp_path: Pat
         assert (summary.requests, summary.excluded) == (1, {"line of another log": 1, "no search": 1})
 
 
+@pytest.mark.parametrize("name", ["es-slow-log-text", "opensearch-slow-log-text"])
+def test_fields_of_a_line_of_text_are_not_looked_for_to_its_end(name: str, tmp_path: Path) -> None:
+    """Else a line of a megabyte with many takes minutes."""
+    line = next(row for row in (LOGS / f"{name}.log").read_text().splitlines() if " took[" in row)
+    long = line.replace(" [node-0] ", f" [{'x' * 600}] ")
+    assert long != line
+    summary = import_logs([write(tmp_path / "log", line, long)], tmp_path / "out", Options(index="*"))
+    assert summary.excluded == {"line cut off or not of the format": 1}
+
+
 def test_a_byte_order_mark_costs_no_line(tmp_path: Path) -> None:
     plain = (LOGS / "es-slow-log-8.log").read_bytes()
     (tmp_path / "log").write_bytes(b"\xef\xbb\xbf" + plain.replace(b"\n", b"\r\n"))
