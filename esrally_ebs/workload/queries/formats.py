@@ -66,6 +66,7 @@ def _json_lines(entries: Callable[[Fields], Iterable[Entry]]) -> Parser:
     return parse
 
 
+_BEGIN: Final = r"\[[^\]]+\]\[[A-Z ]+\]"  # of a line of text: time and level; its logger follows
 _PLAIN_FIELD: Final = re.compile(r"(total_hits|total_shards|search_type|indices)\[([^\]]*)\]")
 
 
@@ -79,8 +80,8 @@ def _plain_lines(pattern: re.Pattern[str], logger: str, entry: Callable[[Fields]
                 if match is not None:
                     yield entry(match.groupdict() | dict(_PLAIN_FIELD.findall(match["between"])))
                 elif line.strip():
-                    is_other = line.startswith(b"[") and not re.search(logger.encode(), line)
-                    kind = _LINE if not is_other else _OTHER if re.search(_LOGGERS, line) else _EVENT
+                    is_other = line.startswith(b"[") and not re.match(f"{_BEGIN}{logger}".encode(), line)
+                    kind = _LINE if not is_other else _OTHER if re.match(_LOGGERS, line) else _EVENT
                     yield _LONG if line is TOO_LONG else kind
             except FIELD_ERRORS:
                 yield _LINE
@@ -262,7 +263,7 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
 # --- OpenSearch ---------------------------------------------------------------------------------------------
 
 _LOGGER: Final = r"\[c(?:luster)?\.s(?:earch)?\.r(?:equest)?\.slowlog[^\]]*\]"  # abbreviated or in full
-_LOGGERS: Final = f"{_SHARD_LOGGER}|{_LOGGER}".encode()
+_LOGGERS: Final = f"{_BEGIN}(?:{_SHARD_LOGGER}|{_LOGGER})".encode()
 # [time][level][logger] [node] took[..], took_millis[..], ... source[..], id[..]; the source may hold brackets
 _PLAIN: Final = re.compile(
     rf"\[(?P<timestamp>[^\]]+)\]\[[A-Z ]+\]{_LOGGER}{_NODE} "

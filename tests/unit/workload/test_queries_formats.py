@@ -159,7 +159,11 @@ def test_a_search_of_another_log_is_counted_as_such(tmp_path: Path) -> None:
 
 
 def test_a_search_of_the_other_slow_log_as_text_is_counted_as_such(tmp_path: Path) -> None:
-    event, shard = (LOGS / "es-slow-log-text.log").read_text().splitlines()[:2]
+    shard = (LOGS / "es-slow-log-text.log").read_text().splitlines()[1]
+    setting = (
+        "[index.search.slowlog.threshold.query.trace] from [-1] to [0ms], [cluster.search.request.slowlog]"
+    )
+    event = f"[2026-01-02T10:00:00,000][INFO ][o.e.c.s.IndexScopedSettings] [node-0] updating {setting}"
     search = (LOGS / "opensearch-slow-log-text.log").read_text().splitlines()[0]
     for number, (own, other) in enumerate([(shard, search), (search, shard)]):
         log = write(tmp_path / "log", own, other, event)
