@@ -15,7 +15,7 @@ MAX_LINE_BYTES: Final = 16 << 20
 TOO_LONG: Final = b"\x00too long\n"  # replaces a longer line; no format has it
 _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"  # written before UTF-8 by some editors and shells
-_BUFFER_BYTES: Final = 1 << 20
+_BUFFER_BYTES: Final = 128 << 10
 _BEGINNING_BYTES: Final = 64 << 10
 
 

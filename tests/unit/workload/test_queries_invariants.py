@@ -1,5 +1,6 @@
 """What holds of every import: nothing is lost, order is kept, templates do not depend on literals."""
 
+import gzip
 import json
 import re
 import tempfile
@@ -16,6 +17,7 @@ from query_logs import accounted, query_line, requests, write
 from esrally_ebs.workload.queries import Options, import_logs, shapes
 from esrally_ebs.workload.queries.dates import Freezer
 from esrally_ebs.workload.queries.importing import Ordering
+from esrally_ebs.workload.queries.logs import Log
 from esrally_ebs.workload.queries.prepare import Hasher, hash_text
 from esrally_ebs.workload.queries.shapes import Shapes, Templates, asked_of
 
@@ -219,6 +221,20 @@ def test_names_of_indices_take_no_more_memory_the_longer_they_are(monkeypatch: p
     finally:
         tracemalloc.stop()
     assert memory < 500_000  # of 2 MB
+
+
+def test_hundreds_of_logs_are_open_in_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(query_line({"size": 1}).encode() * 10_000))
+    tracemalloc.start()
+    try:
+        logs = [Log(path) for _ in range(10)]
+        memory, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    for log in logs:
+        log.close()
+    assert memory / len(logs) < 1_000_000  # of 300 MB for all
 
 
 def test_a_shape_that_is_too_long_to_be_kept_is_listed_by_its_size_and_hash(tmp_path: Path) -> None:
