@@ -24,7 +24,7 @@ from esrally_ebs.errors import FormatError, PlanError, SetupError
 from esrally_ebs.model import TimedRequest
 from esrally_ebs.units import number_of
 from esrally_ebs.workload.queries.formats import FORMATS, Format
-from esrally_ebs.workload.queries.logs import Log
+from esrally_ebs.workload.queries.logs import Log, next_step
 from esrally_ebs.workload.queries.output import ImportSummary, write_track
 from esrally_ebs.workload.queries.prepare import Preparer, ReplayedRequest, why_no_index
 from esrally_ebs.workload.queries.replay import MAX_TASKS, QUERIES
@@ -492,7 +492,7 @@ def _new_directory(output: Path) -> Iterator[Path]:
                     parent.rmdir()
             signal.pthread_sigmask(signal.SIG_SETMASK, usual)
     except OSError as error:
+        hint = next_step(error, "name a directory with room that may be written to")
         raise SetupError(
-            f"--output {output}: cannot be written: {error.strerror or error}; name a directory with room "
-            "that may be written to"
+            f"--output {output}: cannot be written: {error.strerror or error}; {hint}"
         ) from error

@@ -1,5 +1,6 @@
 """Files to lines: regular files only, opened read-only, gzip unpacked, lines of bounded length."""
 
+import errno
 import gzip
 import io
 import os
@@ -59,6 +60,11 @@ class Log:
             ) from error
 
 
+def next_step(error: OSError, usual: str) -> str:
+    """What to do about an error of a file; ``usual``, unless there are too many files open."""
+    return "allow more open files: ulimit -n 10000" if error.errno == errno.EMFILE else usual
+
+
 def _beginning(file: "io.BufferedReader[Any]") -> bytes | None:
     """The first bytes; b"" for an empty file, None if unreadable, which reading reports."""
     try:
@@ -72,7 +78,8 @@ def _open(path: Path) -> io.BufferedReader:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise PlanError(f"{path}: {error.strerror}; name a log file that can be read") from error
+        hint = next_step(error, "name a log file that can be read")
+        raise PlanError(f"{path}: {error.strerror}; {hint}") from error
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)

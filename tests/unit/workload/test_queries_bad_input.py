@@ -1,5 +1,6 @@
 """Bad input of an import: one clear line, the right exit code, nothing written, the logs untouched."""
 
+import errno
 import gzip
 import hashlib
 import json
@@ -7,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -166,6 +168,18 @@ def test_a_log_that_begins_with_how_the_node_starts_is_read(tmp_path: Path) -> N
     said = json.dumps({"@timestamp": "2026-01-02T10:00:00.000Z", "log.logger": "o.e.n.Node", "message": "hi"})
     log = write(tmp_path / "log", *[said] * 500, query_line(MATCH_ALL))
     assert import_logs([log], tmp_path / "out").excluded == {"no search": 500}
+
+
+@pytest.mark.parametrize("opens", ["log", "temporary file"])
+def test_too_many_logs_ask_for_a_higher_limit(
+    opens: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(*((os, "open") if opens == "log" else (tempfile, "TemporaryFile")), fail)
+    _, line = refused(capsys, log, "--output", tmp_path / "out")
+    assert line.endswith("Too many open files; allow more open files: ulimit -n 10000")
 
 
 def test_half_a_line_is_counted_with_its_place(tmp_path: Path) -> None:
