@@ -72,6 +72,7 @@ _MIN_STEPS_NEAR = 6  # and at least so many
 # does not come to rest
 _SHARE_LIMITS = 0.1, 10.0
 _IDLE_BELOW = 0.6  # times the knee: hardly a request waits below
+_MAX_FLOOR = 0.5  # times what is allowed: most that is taken to be late without a queue
 _MAX_LOG_WIDTH = 0.7  # of the logarithm of the rate: as far as an interval can reach
 _POINTS = 281
 _POWERS = np.geomspace(1 / 6, 8, 25)  # times the likely one
@@ -79,6 +80,8 @@ _POWER_SPREAD = 0.7  # of the logarithm
 _VARIES, _VARIES_WEIGHT = 1.5, 3.0  # squared variation of shares that is assumed, and its weight in steps
 _VARIES_S = 30.0  # of steps of so many seconds; of longer ones it is less, since they have more bursts
 _MIN_LATE_ALLOWED = 20  # requests that the bound allows to be late, in all long steps: fewer are no estimate
+# times what is allowed: so many late in one step, and so few in another at a higher rate, come by no queue
+_STALLED, _CALM = 4.0, 0.5
 
 
 class Purpose(StrEnum):
@@ -129,34 +132,18 @@ def observe(
     """
     if not len(due_s):
         return StepResult(purpose=step.purpose, rate=step.rate, requests=0, late=0, ran_away=step.rate > 0)
-    result = _observe_sent(step, due_s, latency_s, service_s, bound, alone)
-    unsent = step.due - len(due_s)
-    if unsent <= 0 or result.ran_away:
-        return result
-    rest_s = np.linspace(due_s.max(), max(due_s.max(), due_s.min() + step.seconds), unsent)
-    return _observe_sent(
-        step,
-        np.append(due_s, rest_s),
-        np.append(latency_s, np.full(unsent, np.inf)),
-        np.append(service_s, np.full(unsent, service_s.mean())),
-        bound,
-        alone,
-    )
-
-
-def _observe_sent(
-    step: NextStep,
-    due_s: Floats,
-    latency_s: Floats,
-    service_s: Floats,
-    bound: Bound,
-    alone: StepResult | None,
-) -> StepResult:
     span_s = float(np.ptp(due_s))
     into = (due_s - due_s.min()) / span_s if span_s else np.ones(len(due_s))  # of one moment all count
     settled = into >= _SETTLING_SHARE
     counts = settled | (not step.rate)
     late = latency_s > bound.seconds
+    ran_away = step.rate > 0 and bool(late[into >= _OVERLOAD_FROM].mean() > _most_late(bound))
+    unsent = step.due - len(due_s)
+    if unsent > 0 and not ran_away:
+        rest_s = np.linspace(due_s.max(), max(due_s.max(), due_s.min() + step.seconds), unsent)
+        latency_s = np.append(latency_s, np.full(unsent, np.inf))
+        service_s = np.append(service_s, np.full(unsent, service_s.mean()))
+        return observe(step, np.append(due_s, rest_s), latency_s, service_s, bound, alone)
     tail_s = alone.tail_s if alone and alone.requests else _TAIL_FROM * bound.seconds
     tail_s = tail_s if step.rate else _tail_from(latency_s[settled], bound)
     return StepResult(
@@ -166,7 +153,7 @@ def _observe_sent(
         late=int((late & counts).sum()),
         share=_share_beyond(latency_s[counts], bound.seconds, tail_s),
         tail_s=tail_s,
-        ran_away=step.rate > 0 and bool(late[into >= _OVERLOAD_FROM].mean() > _most_late(bound)),
+        ran_away=ran_away,
         mean_s=float(service_s[counts].mean()),
         quantile_s=float(np.quantile(latency_s[counts], bound.percentile / 100, method="inverted_cdf")),
     )
@@ -284,16 +271,19 @@ class KneeSearch:
         return share if share > self.margin / 2 else 0.0
 
     def _doubt(self, tried: Sequence[StepResult], knee: float) -> str:
-        # where no rate held, the knee is the lowest that was tried
-        below = [step for step in tried if step.rate < knee or math.isclose(step.rate, knee)]
-        late = sum(step.late for step in below) / max(sum(step.requests for step in below), 1)
-        if late > self.bound.allowed:
-            shown = format_beside(late, self.bound.allowed, least=2)
-            return (
-                f"up to this rate {shown} of the requests were late, the bound allows "
-                f"{format_share(self.bound.allowed)}: some take longer by themselves; the knee is lower, or"
-                " is none"
-            )
+        # long steps tell more than probes, so the slowest counts even where the knee is below all of them
+        slowest = min((step.rate for step in tried if step.purpose is Purpose.MEASURE), default=knee)
+        for reach, most in ((max(knee, slowest), 1.0), (_IDLE_BELOW * knee, _MAX_FLOOR)):
+            below = [step for step in tried if step.rate < reach or math.isclose(step.rate, reach)]
+            count = sum(step.late for step in below)
+            late = count / max(sum(step.requests for step in below), 1)
+            if late > most * self.bound.allowed and count > _LATE_BY_CHANCE:
+                shown = format_beside(late, self.bound.allowed, least=2)
+                return (
+                    f"up to {format_rate(reach)}/s {shown} of the requests were late, the bound allows "
+                    f"{format_share(self.bound.allowed)}: they may take so long by themselves, fail, or wait"
+                    " for stalls; the knee may be lower, or none"
+                )
         if self._overrun:
             longer_s = 2 * self.bound.seconds / self.margin
             way = f"make steps {longer_s:.0f} s or longer"
@@ -307,7 +297,25 @@ class KneeSearch:
         allowed = asked * self.bound.allowed
         if asked and allowed < _MIN_LATE_ALLOWED:
             return f"the bound allows {allowed:.3g} late requests in all steps, too few: make steps longer"
-        return ""
+        return self._stalls(tried)
+
+    def _stalls(self, tried: Sequence[StepResult]) -> str:
+        """A doubt if a long step had many late requests, and one at a higher rate few."""
+        allowed = self.bound.allowed
+        long = [step for step in tried if step.purpose is Purpose.MEASURE and step.requests]
+        calm = [step for step in long if step.late < _CALM * allowed * step.requests]
+        fastest = max(calm, key=lambda step: step.rate, default=None)
+        slower = [step for step in long if fastest and step.rate < fastest.rate]
+        worst = max(slower, key=lambda step: step.late / step.requests, default=None)
+        if not fastest or not worst or worst.late < _STALLED * allowed * worst.requests:
+            return ""
+        many = f"{worst.late / worst.requests:.2%} of the requests were late in a step at"
+        many = "a step ran away at" if worst.ran_away else many
+        return (
+            f"{many} {format_rate(worst.rate)}/s, {fastest.late / fastest.requests:.2%} were late in one at"
+            f" {format_rate(fastest.rate)}/s: late ones come in bursts, as of stalls; make steps longer,"
+            " since the knee may be lower, or none"
+        )
 
     def longer(self, knee: Knee) -> str:
         """What would tell a knee that is known less well than to the margin."""
@@ -438,7 +446,9 @@ class _Shares:
         """The share that is late without any queue; at most half of what is allowed."""
         idle = self.at < middle + math.log(_IDLE_BELOW)
         return (
-            min(float(np.average(self.share[idle], weights=self.requests[idle])), 0.5) if idle.any() else 0.0
+            min(float(np.average(self.share[idle], weights=self.requests[idle])), _MAX_FLOOR)
+            if idle.any()
+            else 0.0
         )
 
 
