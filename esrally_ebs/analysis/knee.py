@@ -455,7 +455,8 @@ class _Shares:
 def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
     """The steps of each arm by round, from what a session recorded.
 
-    Leaves out a step that a session was ended in, or is in: at its beginning nobody is late at any rate.
+    Leaves out a step that a session was ended in, or is in: at its beginning nobody is late at any rate, and
+    the first queries alone may be slow, as a node has just started.
     """
     search = KneeSearch.of(session.plan.design)
     samples = session.samples.filter(is_of_rounds(session.samples))
@@ -472,7 +473,7 @@ def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
             if rows.any():
                 own = steps[event.arm].values()
                 alone = next((made for made in own if made.purpose is Purpose.ALONE), None)
-                if round_ != last or np.count_nonzero(rows) >= step.due:
+                if round_ != last or np.count_nonzero(rows) >= (step.due or math.inf):
                     steps[event.arm][round_] = observe(
                         step, due_s[rows], latency_s[rows], service_s[rows], search.bound, alone
                     )

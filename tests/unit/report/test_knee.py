@@ -272,6 +272,14 @@ def test_a_step_that_a_session_ended_in_is_no_rate_that_held(session: Session, s
     assert last not in steps_of(cut)["a"]
 
 
+@pytest.mark.parametrize("state", [State.CANCELLED, State.FAILED, State.RUNNING])
+def test_the_first_queries_of_a_session_that_ended_in_them_break_no_bound(state: State) -> None:
+    session = recorded({"a": 1}, "p99=10ms", service_s=0.02)
+    assert "alone a query takes 20 ms" in report.build(session).verdict
+    first = session.samples.slice(0, 2)
+    assert "no rate was tried" in report.build(replace(session, samples=first, state=state)).verdict
+
+
 def test_a_knee_far_below_one_query_a_second_has_its_digits() -> None:
     built = report.build(recorded({"a": 1}, "p90=30s", service_s=8.0))
     shown = {table.key: table.rows for table in built.tables}
