@@ -56,11 +56,18 @@ class Knees:
         """One sentence: each arm's knee, and how others differ from one arm."""
         names = arm_names(self._session)
         parts = [f"{names[arm]} {_text(knee)}" for arm, knee in self.of.items()]
-        text = "; ".join((*parts, *self._compared())) or "no arm was asked"
+        differences = (
+            f"{other} against {base}: {ratio - 1:+z.1%} [{low - 1:+z.1%}, {high - 1:+z.1%}], {verdict}"
+            for other, base, ratio, low, high, verdict in self._compared()
+        )
+        text = "; ".join((*parts, *differences)) or "no arm was asked"
         return f"Highest rate with {self._search.bound}: {text}."
 
-    def _compared(self) -> Iterator[str]:
-        """How each other arm differs from the first, if both have a knee; they share the error."""
+    def _compared(self) -> Iterator[tuple[str, str, float, float, float, str]]:
+        """Each other arm and the first, the ratio of their knees with its interval, and what it shows.
+
+        Leaves out arms without a knee. The ratios share the error.
+        """
         margin = self._session.plan.design.margin
         arms = self._session.plan.design.reference_first(self.of)
         arms = sorted(arms, key=lambda arm: arm != self._against)
@@ -71,10 +78,9 @@ class Knees:
             if knees[base].why or knees[other].why:
                 continue
             ratio, low, high = _ratio(knees[base], knees[other])
-            text = f"{other} against {base}: {ratio - 1:+z.1%} [{low - 1:+z.1%}, {high - 1:+z.1%}]"
             is_equal = 1 / (1 + margin) <= low and high <= 1 + margin
             alike = "equivalent" if is_equal else "no difference is shown"
-            yield f"{text}, {'a difference' if low > 1 or high < 1 else alike}"
+            yield other, base, ratio, low, high, "a difference" if low > 1 or high < 1 else alike
 
     def warnings(self) -> Iterator[str]:
         """Doubts about the arms' knees."""
@@ -196,6 +202,17 @@ class Knees:
             f"Intervals at {format_share(confidence)} each, so that all looks of an arm together have "
             f"{format_share(self._session.plan.design.confidence)}.",
         )
+        differences = [
+            (other, base, _rounded(ratio), _rounded(low), _rounded(high), verdict)
+            for other, base, ratio, low, high, verdict in self._compared()
+        ]
+        if differences:
+            yield plain_table(
+                "knee_ratios",
+                "How knees differ",
+                ("arm", "against", "ratio", "low", "high", "verdict"),
+                differences,
+            )
         percentile = f"p{self._search.bound.percentile:g} ms"
         yield plain_table(
             "knee_steps",

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -106,10 +107,24 @@ def test_of_three_arms_each_is_compared_with_the_reference(session: Session) -> 
     assert float(shared[1]) <= float(pair[1]) < float(pair[2]) <= float(shared[2])
 
 
+def test_programs_have_the_ratio_of_knees_that_the_first_line_has(session: Session) -> None:
+    document = json.loads(report.render_json(report.build(session, against="b")))
+    said = re.search(r"; a against b: (.*)% \[(.*)%, (.*)%\], (.*)\.$", document["verdict"])
+    facts = document["tables"]["knee_ratios"]["a"]
+    assert said
+    shown = [f"{(facts[name][name] - 1) * 100:+.1f}" for name in ("ratio", "low", "high")]
+    assert [*shown, facts["verdict"]["verdict"], facts["against"]["against"]] == [*said.groups(), "b"]
+
+
+def test_no_ratio_is_given_of_arms_without_knees() -> None:
+    built = report.build(recorded({"a": 1, "b": 2}, bound="p99=1ms"))
+    assert "knee_ratios" not in [table.key for table in built.tables]
+
+
 def test_an_interval_that_leaves_out_0_by_little_is_not_printed_with_it(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    knees = iter([Knee(rate=100, low=99, high=101), Knee(rate=102, low=101, high=103)] * 2)
+    knees = itertools.cycle([Knee(rate=100, low=99, high=101), Knee(rate=102, low=101, high=103)])
     monkeypatch.setattr(KneeSearch, "knee", lambda *_: next(knees))
     assert "b against a: +2.0% [+0.6%, +3.4%], a difference." in report.build(session).verdict
 
