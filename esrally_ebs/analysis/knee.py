@@ -256,8 +256,13 @@ class KneeSearch:
         if not good:
             return Knee(why=f"no rate holds it, down to {format_rate(bad)}/s")
         if not math.isfinite(bad):
-            ended = f"no higher rate was tried: {self.longer_by}"
-            ends = "the load generator makes no more" if good * 2 > MAX_RATE else ended
+            ends = f"no higher rate was tried: {self.longer_by}"
+            if good * 2 > MAX_RATE:
+                ends = "the load generator makes no more"
+            elif sum(step.purpose is Purpose.PROBE for step in steps) >= MAX_PROBES:
+                ends = (
+                    f"{MAX_PROBES} short steps went no higher, as the first queries were slow: search again"
+                )
             return Knee(why=f"it held up to {format_rate(good)}/s, and {ends}")
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
         rate, low, high = _Shares.of(tried, self.bound.allowed).knee(self.confidence, varies, self.bound)

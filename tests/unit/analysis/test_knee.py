@@ -177,6 +177,16 @@ def test_a_bound_that_is_never_broken_says_up_to_which_rate() -> None:
     assert MAX_RATE / 2 < steps[-1].rate <= MAX_RATE
 
 
+def test_a_search_that_began_too_low_for_its_short_steps_says_so() -> None:
+    probes = [step(0.01 * 2**number, 400, 0, purpose=Purpose.PROBE) for number in range(16)]
+    steps = [step(0, 1, 0, mean_s=50.0), *probes]  # the first query of a node that has just started
+    assert search().next(steps) is None
+    assert search().knee(steps).why == (
+        "it held up to 328/s, and 16 short steps went no higher, as the first queries were slow: search again"
+    )
+    assert "no higher rate was tried: raise design.budget" in search().knee(steps[:-1]).why
+
+
 def test_a_bound_that_breaks_at_every_rate_says_down_to_which() -> None:
     steps = [step(0, 100, 0), *(step(100 / 4**n, 100, 50, purpose=Purpose.PROBE) for n in range(16))]
     assert search().next(steps) is None
