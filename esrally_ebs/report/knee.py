@@ -14,7 +14,7 @@ from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.conditions import series_of
 from esrally_ebs.report.model import Plot, Table, curve_through, plain_table
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_rate, format_share
+from esrally_ebs.units import digits_beside, format_rate, format_share
 
 _NEAR_KNEE = 0.15  # of the rate's logarithm: steps this close to the knee show what limits it
 _BUSY_SHARE = 0.8  # share of time that processors or clients are busy: then queues before them are long
@@ -57,11 +57,18 @@ class Knees:
         names = arm_names(self._session)
         parts = [f"{names[arm]} {_text(knee)}" for arm, knee in self.of.items()]
         differences = (
-            f"{other} against {base}: {ratio - 1:+z.1%} [{low - 1:+z.1%}, {high - 1:+z.1%}], {verdict}"
+            f"{other} against {base}: {ratio - 1:+z.1%} {self._ends(low - 1, high - 1)}, {verdict}"
             for other, base, ratio, low, high, verdict in self._compared()
         )
         text = "; ".join((*parts, *differences)) or "no arm was asked"
         return f"Highest rate with {self._search.bound}: {text}."
+
+    def _ends(self, low: float, high: float) -> str:
+        """An interval, with as many digits as tell its ends from what the verdict compares them with."""
+        margin = self._session.plan.design.margin
+        limits = 0.0, margin, 1 / (1 + margin) - 1
+        digits = max(digits_beside(end, limit, 1) for end in (low, high) for limit in limits)
+        return f"[{low:+z.{digits}%}, {high:+z.{digits}%}]"
 
     def _compared(self) -> Iterator[tuple[str, str, float, float, float, str]]:
         """Each other arm and the first, the ratio of their knees with its interval, and what it shows.

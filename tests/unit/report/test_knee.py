@@ -121,12 +121,20 @@ def test_no_ratio_is_given_of_arms_without_knees() -> None:
     assert "knee_ratios" not in [table.key for table in built.tables]
 
 
-def test_an_interval_that_leaves_out_0_by_little_is_not_printed_with_it(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (101, 103, "[+0.6%, +3.4%], a difference"),
+        (100.28, 103, "[+0.01%, +3.44%], a difference"),
+        (100.2, 104.815, "[-0.059%, +5.003%], no difference is shown"),
+    ],
+)
+def test_the_ends_of_an_interval_are_printed_on_the_side_of_0_and_of_the_margin_where_they_are(
+    session: Session, monkeypatch: pytest.MonkeyPatch, low: float, high: float, said: str
 ) -> None:
-    knees = itertools.cycle([Knee(rate=100, low=99, high=101), Knee(rate=102, low=101, high=103)])
+    knees = itertools.cycle([Knee(rate=100, low=99, high=101), Knee(rate=102, low=low, high=high)])
     monkeypatch.setattr(KneeSearch, "knee", lambda *_: next(knees))
-    assert "b against a: +2.0% [+0.6%, +3.4%], a difference." in report.build(session).verdict
+    assert f"b against a: +2.0% {said}." in report.build(session).verdict
 
 
 def test_every_format_has_the_knees_and_the_page_their_plot(session: Session) -> None:
