@@ -275,6 +275,10 @@ def usage_command(
     if log.is_dir():
         if device is not None:
             raise PlanError("--device: a recording's folder is taken whole; leave it out")
+        if not (log / "session.json").exists():
+            raise PlanError(
+                f"{log}: a folder without a session; name one log in it, or what 'esrally-ebs trace' made"
+            )
         session = load_session(log)
         race_s = measured_during_s(session)
         text, ios = "", _recorded(log, race_s)
@@ -411,7 +415,10 @@ def trace_command(
         text = _text(source)
         ios = parse_trace(text, str(source), device, began_s=_seconds_of(began))
         if not ios.num_rows:
-            raise PlanError(f"--from {source}: no trace of blkparse, perf script, biosnoop -Q or fio's iolog")
+            raise PlanError(
+                f"--from {source}: no I/O of blkparse, perf script, biosnoop -Q or fio's iolog in it; name a"
+                " trace of these ('esrally-ebs usage' takes iostat, sar and CloudWatch)"
+            )
         intervals_of(ios)  # too short or too long a trace must leave no session
         lost = lost_events(text)
         folder = tracing.record_trace(ios, source, today, lost=lost, logs=logs, output=output)

@@ -64,6 +64,11 @@ from esrally_ebs.store import SessionFolder
         ),
         (["trace", "--from", "x", "--size", "1GiB", "--pid", "7"], "--pid: says something of a mount alone"),
         (["usage", "/", "--size", "1GiB", "--device", "sda"], "--device: a recording's folder is taken"),
+        (["usage", "/", "--size", "1GiB"], "/: a folder without a session; name one log in it, or what"),
+        (
+            ["trace", "--from", "/dev/null", "--size", "1GiB"],
+            "in it; name a trace of these ('esrally-ebs usage' takes iostat, sar and CloudWatch)",
+        ),
         (["advise", "x", "--keep", "p99=1s", "--accept", "idle"], "--accept: says something of a race alone"),
         (["run", "burst-2014", "--sessions", "3"], "has no [race], and fio alone gets no verdict"),
         (
