@@ -49,6 +49,7 @@ _IOLOG = re.compile(
 )
 _IOLOG_HEAD = re.compile(r"fio version (?P<version>\d+) iolog")
 _IOLOG_WAIT = re.compile(rf"\S+ wait (?P<us>{_NUMBER})")
+_MAX_FILES, _FILE_SPACE = 2**18, 2**44  # of an iolog; offsets stay below 2**63
 # Messages of the kernel, trace-cmd, blkparse, perf script, biosnoop and blktrace about full buffers.
 _LOST = re.compile(
     r"^CPU:\d+ \[(?:LOST )?(?:(\d+) )?EVENTS(?: DROPPED)?\]|^Skips: [\d,]+ forward \(([\d,]+)"
@@ -183,13 +184,18 @@ def _event(of: dict[str, Any]) -> Iterator[_Event]:
 
 
 def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Io]:
-    now_us = 0
+    """I/Os of fio's log. Files in one folder are on one device, each in an address range of its own."""
+    now_us, ranges = 0, dict[str, int]()
     for line in lines:
         if not has_times and (wait := _IOLOG_WAIT.match(line)):
             now_us += int(wait["us"])
         elif (io := _IOLOG.match(line)) and 0 < int(io["bytes"]) < MAX_IO_BYTES:
             at_s = (int(io["us"] or 0) if has_times else now_us) / 1e6
-            yield _Io(io["device"], at_s, None, int(io["offset"]), int(io["bytes"]), io["op"], None, None)
+            file, offset, device = io["device"], int(io["offset"]), sys.intern(io["device"])
+            if not file.startswith("/dev/"):
+                device = sys.intern(file.rpartition("/")[0] or ".")
+                offset += ranges.setdefault(file, len(ranges) % _MAX_FILES * _FILE_SPACE)
+            yield _Io(device, at_s, None, offset, int(io["bytes"]), io["op"], None, None)
 
 
 def lost_events(text: str) -> int:

@@ -289,6 +289,16 @@ def test_an_io_of_no_bytes_in_a_log_of_fio_is_none() -> None:
     assert ios["bytes"].to_pylist() == [512]
 
 
+def test_files_that_fio_laid_into_one_folder_are_on_one_volume() -> None:
+    """``nrfiles=2``: one file was to be named, and the limits were those of its part of the I/Os."""
+    lines = "1 /data/j.0.0 read 0 4096\n2 /data/j.0.1 read 4096 4096\n3 /data/j.0.1 read 8192 4096\n"
+    ios = parse_trace(f"fio version 3 iolog\n{lines}", "t")
+    assert ios["device"].to_pylist() == ["/data"] * 3
+    assert access_of(ios).continuing == pytest.approx(1 / 3)  # not after the end of the other file
+    with pytest.raises(FormatError, match="of 2 devices; name one with --device: /data, /other"):
+        parse_trace(f"fio version 3 iolog\n{lines}4 /other/j.1.0 read 0 4096", "t")
+
+
 def test_two_recordings_of_fio_in_one_file_are_not_taken_for_one() -> None:
     """It adds to a file that is there: both were laid over each other, twice as many I/Os a second."""
     with pytest.raises(FormatError, match="twice: 2 recordings, as fio adds to a file"):
