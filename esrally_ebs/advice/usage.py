@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -46,6 +46,7 @@ class Interval:
     read_bytes: float
     writes: float
     written_bytes: float
+    is_gap: bool = field(default=False, compare=False)  # the log has no report of these seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,11 +291,16 @@ def intervals_of(ios: pa.Table, during_s: Sequence[float] = ()) -> list[Interval
     return [_interval(1.0, row) for row in np.transpose(sums).tolist()]
 
 
-_FIELDS = ("reads", "read_bytes", "writes", "written_bytes")
-
-
-def _interval(seconds: float, amounts: Sequence[float]) -> Interval:
-    return Interval(seconds=seconds, **dict(zip(_FIELDS, amounts, strict=True)))
+def _interval(seconds: float, amounts: Sequence[float], *, is_gap: bool = False) -> Interval:
+    reads, read_bytes, writes, written_bytes = amounts
+    return Interval(
+        seconds=seconds,
+        reads=reads,
+        read_bytes=read_bytes,
+        writes=writes,
+        written_bytes=written_bytes,
+        is_gap=is_gap,
+    )
 
 
 def _without_gaps(rows: Iterable[tuple[float, float, Sequence[float]]]) -> Iterator[Interval]:
@@ -302,12 +308,13 @@ def _without_gaps(rows: Iterable[tuple[float, float, Sequence[float]]]) -> Itera
 
     Credits come back in gaps.
     """
-    ended_s = None
+    ended_s, last_s = None, 0.0
     for began_s, seconds, amounts in rows:
         if ended_s is not None and began_s > ended_s:
-            yield _interval(began_s - ended_s, (0.0,) * len(_FIELDS))
+            gap_s = began_s - ended_s
+            yield _interval(gap_s, (0.0,) * 4, is_gap=gap_s > last_s / 2)  # times are rounded
         yield _interval(seconds, amounts)
-        ended_s = began_s + seconds
+        ended_s, last_s = began_s + seconds, seconds
 
 
 def _at(sums: Mapping[str, Mapping[datetime, float]], time: datetime) -> list[float]:

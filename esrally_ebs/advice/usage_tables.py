@@ -14,6 +14,7 @@ from esrally_ebs.advice.usage import Interval
 from esrally_ebs.report.model import Cell, Report, Table, milliseconds, quantity, word
 from esrally_ebs.units import KIB, MIB, format_seconds, number_of
 
+_MINUTE_S, _HOUR_S = 60, 3600
 _CENSORED = (
     "Where today's volume was at a limit, the log has what it did, not what was wanted: on a larger one it"
     " may be more, so log again there.",
@@ -37,7 +38,7 @@ def build_usage(
     today = options[0]
     below = [one for one in options if not one.usage.limited_s]
     free = min(below, key=lambda one: math.inf if one.usd is None else one.usd, default=None)
-    length = format_seconds(sum(one.seconds for one in intervals))
+    length = _length_text(sum(one.seconds for one in intervals))
     rows = [
         (setting_text(one.spec) + (" (today)" if one is today else ""), _cells(today, one))
         for one in options
@@ -63,6 +64,7 @@ def build_usage(
             *notes,
             *([] if ios is None else lacks(ios)),
             *price_warnings(options, unpriced, region),
+            *_gaps(intervals),
             "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
             "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
             *(_CENSORED if today.usage.limited_s else ()),
@@ -92,7 +94,7 @@ def _cells(today: UsageOption, option: UsageOption) -> tuple[Cell, ...]:
     return (
         quantity("usd_month", option.usd, usd_text(option.usd or 0.0)),
         quantity("usd_month", saves, usd_text(saves or 0.0, sign=True)),
-        quantity("s", usage.limited_s, format_seconds(usage.limited_s) if usage.limited_s else "never"),
+        quantity("s", usage.limited_s, _length_text(usage.limited_s) if usage.limited_s else "never"),
         word("limit", longest),
         share_cell(usage.lowest_credits),
     )
@@ -107,6 +109,25 @@ def _living_on_credits(option: UsageOption) -> tuple[str, ...]:
         f"{setting_text(option.spec)} lives on burst credits there: on average more is taken than comes back,"
         f" so they last {last_s / 3600:,.1f} hours.",
     )
+
+
+def _gaps(intervals: Sequence[Interval]) -> tuple[str, ...]:
+    """A sentence if the log lacks reports."""
+    gaps_s = [one.seconds for one in intervals if one.is_gap]
+    if not gaps_s:
+        return ()
+    return (
+        f"The log has nothing of {_length_text(sum(gaps_s))} ({number_of(len(gaps_s), 'gap')}), which count"
+        " as idle: credits come back meanwhile. If the volume was in use then, take a log without gaps.",
+    )
+
+
+def _length_text(seconds: float) -> str:
+    if seconds < 2 * _MINUTE_S:
+        return format_seconds(seconds)
+    if seconds < 2 * _HOUR_S:
+        return f"{seconds / _MINUTE_S:.0f} min"
+    return f"{seconds / _HOUR_S:,.1f} h"
 
 
 def _access(ios: pa.Table) -> Table:

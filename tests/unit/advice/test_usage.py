@@ -271,6 +271,29 @@ def test_types_that_are_not_sold_in_a_size_are_named_with_it(
     assert capsys.readouterr().err.endswith(said)
 
 
+def test_what_a_month_of_reports_lacks_is_said_to_count_as_idle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten days without reports filled up the credits without a word, and a month was 2678400 s."""
+    line = "h;600;2026-11-{0:02} {1:02}:10:0{2} UTC;nvme1n1;3000.00;30000.00;0.00;16.00\n"
+    days = [line.format(day, hour, 0) for day in (1, 12) for hour in range(3)]
+    (log := tmp_path / "sadf.txt").write_text(
+        "# hostname;interval;timestamp;DEV;tps;rkB/s;wkB/s;areq-sz\n" + "".join(days)
+    )
+    assert main(["usage", str(log), "--size", "500GiB"]) == 0
+    out = capsys.readouterr().out
+    assert "11 intervals, 266.2 h, prices of us-east-1" in out
+    assert "60 min" in out  # at the limit
+    assert "The log has nothing of 265.2 h (5 gaps), which count as idle" in out
+    log.write_text(
+        "# hostname;interval;timestamp;DEV;tps;rkB/s;wkB/s;areq-sz\n"
+        + line.format(1, 0, 0)
+        + line.format(1, 0, 1).replace(":10:01", ":20:01")  # the timer of sysstat is a second late
+    )
+    assert main(["usage", str(log), "--size", "500GiB"]) == 0
+    assert "which count as idle" not in capsys.readouterr().out
+
+
 def test_the_command_says_what_it_cannot(iostat: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["usage", str(iostat), "--size", "500GiB", "--iops", "16000", "--throughput", "1000MiB/s"]) == 0
