@@ -33,6 +33,7 @@ _AT_LIMIT = 0.95
 _LARGEST_MEAN = 2**50  # bytes of an I/O: with next to no I/Os, a log may show any number
 _ROUNDING = 0.05  # a mean may appear larger by this: logs have two digits, -h rounds to ``1.0G``
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
+_LEAST_IO_BYTES = 512  # a volume's sector
 _MIN_PERIODS = 12  # of a result that has consecutive ones: with fewer, all may be apart
 _NOT_ANSWERED = ("Forbidden", "InternalError")  # results whose list is empty for this reason
 
@@ -226,12 +227,16 @@ def _chosen(
 
 
 def _require_all(sums: Mapping[str, Mapping[datetime, float]], device: str | None) -> None:
-    """Raise ValueError if a metric is missing, or the sizes of counted I/Os are."""
+    """Raise ValueError if a metric is missing, or the sizes of counted I/Os are missing or too small."""
     if missing := [name for name in _METRICS if name not in sums]:
         raise ValueError(f"no sums of {missing[0]}" + (f" in whose label {device} stands" if device else ""))
     for counts, sizes in (_METRICS[:2], _METRICS[2:]):
         if any(sums[counts].values()) != any(sums[sizes].values()):
             raise ValueError(f"of {counts} and {sizes} one has nothing; give both of one volume and time")
+        if sum(sums[sizes].values()) < _LEAST_IO_BYTES * sum(sums[counts].values()):
+            raise ValueError(
+                f"{sizes} are under {_LEAST_IO_BYTES} for each of {counts}; ask for the statistic Sum of both"
+            )
 
 
 def _require_same_start(

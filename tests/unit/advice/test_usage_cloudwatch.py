@@ -21,7 +21,7 @@ CLOUDWATCH = json.dumps(
             {"Label": f"vol-1 Volume{metric}", "Timestamps": TIMES, "Values": values}
             for metric, values in (
                 ("ReadOps", [600, 1200]),
-                ("ReadBytes", [6000, 12_000]),
+                ("ReadBytes", [600_000, 1_200_000]),
                 ("WriteOps", [0, 1]),
                 ("WriteBytes", [0, 512]),
             )
@@ -51,8 +51,11 @@ def answer(minute: int, count: int, step: int, ios: float, metrics: Sequence[str
     """An answer of get-metric-data: so many periods of ``step`` minutes."""
     began = datetime(2026, 11, 22, tzinfo=UTC) + timedelta(minutes=minute)
     times = [(began + n * timedelta(minutes=step)).isoformat() for n in reversed(range(count))]
-    result = {"Timestamps": times, "Values": [ios] * count}
-    return json.dumps({"MetricDataResults": [{"Label": name, **result} for name in metrics]})
+    results = [
+        {"Label": name, "Timestamps": times, "Values": [ios * (4096 if "Bytes" in name else 1)] * count}
+        for name in metrics
+    ]
+    return json.dumps({"MetricDataResults": results})
 
 
 def changed(metric: int, **fields: object) -> str:
@@ -65,7 +68,7 @@ def changed(metric: int, **fields: object) -> str:
 def test_cloudwatch_is_read_by_its_labels() -> None:
     first, second = parse_usage(CLOUDWATCH, "log")
     assert (first.seconds, first.reads, first.written_bytes) == (60, 600, 0)
-    assert (second.read_bytes, second.writes) == (12_000, 1)
+    assert (second.read_bytes, second.writes) == (1_200_000, 1)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +79,8 @@ def test_cloudwatch_is_read_by_its_labels() -> None:
         (CLOUDWATCH[:-2], "no whole JSON, .* line 1 .* copy it when what writes it has ended"),
         # bytes of no I/Os reach no limit, and I/Os of no bytes none of throughput
         (changed(0, Values=[0, 0]), "of VolumeReadOps and VolumeReadBytes one has nothing"),
+        # the mean size of an I/O, as a console shows it, beside sums of I/Os
+        (changed(1, Values=[1000, 1000]), "VolumeReadBytes are under 512 for each of VolumeReadOps; ask for"),
         (changed(3, Values=[], Timestamps=[]), "of VolumeWriteOps and VolumeWriteBytes one has nothing"),
         (changed(0, StatusCode="Forbidden"), "vol-1 VolumeReadOps: not answered, Forbidden; ask again"),
         (changed(0, StatusCode="PartialData"), r"vol-1 VolumeReadOps: a part of an answer \(PartialData\)"),
