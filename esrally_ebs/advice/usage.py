@@ -23,8 +23,8 @@ from esrally_ebs.errors import FormatError
 from esrally_ebs.volumes.virtual.replay import Column
 
 _KINDS = (
-    "CloudWatch's JSON, iostat -xt (text or -o JSON), text of sar -d (sar -b names no device) or sadf's"
-    " -d or -j of it, or a trace of blkparse, perf script, biosnoop -Q or fio's iolog"
+    "CloudWatch's JSON (aws --output json), iostat -xt (text or -o JSON), text of sar -d (sar -b names no"
+    " device) or sadf's -d or -j of it, or a trace of blkparse, perf script, biosnoop -Q or fio's iolog"
 )
 _MAX_SECONDS = 7 * 86400
 # Share of a limit in an interval: with so much usage the limit was reached for moments. If it was the
@@ -190,7 +190,9 @@ def _cloudwatch(documents: Sequence[Mapping[str, Any]], device: str | None) -> l
                 raise ValueError(f"{label}: {value:g} is no sum; ask for the statistic Sum")
             periods_s[time] = min(period_s, periods_s.get(time, math.inf))
             if of_metric.setdefault(time, value) != value:
-                raise ValueError(f"{label}: two values of {time}; give those of one volume")
+                raise ValueError(
+                    f"{label}: two values of {time}; give those of one volume, and one period for each time"
+                )
     _require_all(sums, device)
     least_s = min(_period_s(of_metric, 2) for of_metric in sums.values())
     if math.isinf(least_s):

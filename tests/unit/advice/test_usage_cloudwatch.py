@@ -89,6 +89,12 @@ def test_cloudwatch_is_read_by_its_labels() -> None:
         (statistics("Average"), "VolumeReadOps: no sums; ask .* for --statistics Sum"),
         (answer(0, 12, 5, 60.2), r"VolumeReadOps: 60\.2 is no sum; ask for the statistic Sum"),  # averages
         (PAGE, r"a page of an answer \(NextToken\) without the last one"),
+        # an hour of minutes that is also there in periods of five
+        (
+            answer(0, 24, 5, 300) + answer(0, 60, 1, 60),
+            ".*, and one period for each time",
+        ),
+        ("DATAPOINTS\t600.0\t2026-11-22T10:00:00+00:00\tCount", r".*JSON \(aws --output json\)"),
         # not taken for pages of one volume
         (CLOUDWATCH + OTHER_VALUES, "vol-1 VolumeReadOps: two values of 2026.*; give those of one"),
     ],
