@@ -266,7 +266,11 @@ class KeeperService(Answering):
             if _user_of(connection) != self._uid or not self._free.acquire(blocking=False):
                 connection.close()
                 continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except RuntimeError:  # no thread can start, for want of memory or of processes
+                self._free.release()
+                connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):

@@ -269,6 +269,32 @@ def test_a_keeper_goes_on_after_it_had_no_descriptor_left_and_gives_others_no_tu
         each.close()
 
 
+def test_a_keeper_that_can_start_no_thread_refuses_that_call_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = KeeperService(object(), os.geteuid(), ())
+    pairs = [socket.socketpair() for _ in range(70)]
+    waiting = [theirs for _, theirs in pairs]
+
+    class Listener:
+        def accept(self) -> tuple[socket.socket, None]:
+            if not waiting:
+                raise OSError(errno.EBADF, "")
+            return waiting.pop(), None
+
+    def cannot_start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot_start)
+        service.listen(cast(socket.socket, Listener()))
+    assert waiting == []
+    assert {theirs.fileno() for _, theirs in pairs} == {-1}
+    assert service._free.acquire(blocking=False)  # no turn is lost
+    for ours, _ in pairs:
+        ours.close()
+
+
 def test_more_descriptors_than_any_request_has_are_refused_and_closed() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
