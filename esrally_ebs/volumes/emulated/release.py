@@ -167,14 +167,14 @@ def _daemons_of(directory: Path) -> list[Process]:
 def _loops_of(directory: Path) -> list[str]:
     """The volume's loop devices, from the note.
 
-    Without a note, by their backing file, whose path means ours only if a volume's disk is mounted there
-    among our mounts: in another container it may be another file.
+    Without a note that can be read, by their backing file, whose path means ours only if a volume's disk is
+    mounted there among our mounts: in another container it may be another file.
     """
     in_use = dict(_loops())
     try:
         noted = json.loads((directory / _LOOPS_NAME).read_text())
         return sorted(name for name in noted if name in in_use and _sequence_number(name) == noted[name])
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         disk = directory / daemon.DISK_NAME
         mount = mount_at(disk)
         ours = mount is not None and mount.source == daemon.MOUNT_SOURCE
