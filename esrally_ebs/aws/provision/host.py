@@ -317,7 +317,9 @@ class LinuxHost:
             self.run(argv, timeout_s=_TOOL_S)
 
     def _unstripe(self, arguments: Mapping[str, Any]) -> None:
-        devices = list(arguments["devices"].values())
+        # names change when a disk is plugged out: the superblock of another one must stay
+        pairs = arguments["devices"].items()
+        devices = [str(self._same({"serial": serial, "device": path}).path) for serial, path in pairs]
         for argv in unstripe_commands(arguments["kind"], arguments["name"], arguments["array"], devices):
             self.run(argv, timeout_s=_TOOL_S)
 

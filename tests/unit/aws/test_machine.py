@@ -271,6 +271,17 @@ def test_a_device_that_changed_in_between_is_not_formatted(
     assert tools.commands == []
 
 
+def test_a_device_that_changed_in_between_keeps_its_superblock(machine: FakeMachine) -> None:
+    here, tools = linux(machine)
+    stripe = {"kind": "mdadm", "name": "ebs-1", "array": "/dev/md0"}
+    with pytest.raises(SetupError, match="nvme2n1: is not vol-0ther any more; it is not touched"):
+        here.do("unstripe", stripe | {"devices": {VOLUME: "/x/nvme1n1", "vol-0ther": "/x/nvme2n1"}})
+    assert tools.commands == []
+    here.do("unstripe", stripe | {"devices": {VOLUME: "/x/nvme1n1"}})
+    disk = str(machine.root / "dev" / "nvme1n1")
+    assert tools.commands == [["mdadm", "--stop", "/dev/md0"], ["mdadm", "--zero-superblock", disk]]
+
+
 def test_a_device_that_somebody_has_taken_in_between_is_not_formatted(machine: FakeMachine) -> None:
     here, tools = linux(machine)
     with pytest.raises(SetupError, match="it is not formatted"):
