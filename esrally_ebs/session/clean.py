@@ -127,7 +127,10 @@ def clean() -> Iterator[tuple[str, list[str]]]:
             yield session, [str(error)]
             continue
         if claimed:
-            yield session, take_down(session)
+            problems = take_down(session)
+            if (user := caller()) is not None:
+                user.do(partial(remove_unfinished, session, home(user.home)))
+            yield session, problems
     running.drop_unborn()
     yield from ((str(path), []) for path in _remove_of_earlier_boots())
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,12 +17,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from shared_python import NOBODY
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import processes
+from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.processes import Process, argv_of
+from esrally_ebs.machine.resources import home
 from esrally_ebs.model import VolumeSpec
+from esrally_ebs.node.dataset import unfinished_folder
 from esrally_ebs.session import clean
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
@@ -37,6 +42,26 @@ def dead(session: str) -> Path:
     folder = running.begin(session)
     (folder / "owner").write_text("1 0")
     return folder
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_an_index_that_a_killed_session_was_building_in_the_callers_home_goes_with_it(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead("killed")
+    running.begin("lives")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as theirs:
+        monkeypatch.delenv("ESRALLY_EBS_HOME", raising=False)
+        monkeypatch.setenv("HOME", str(run.parent))
+        monkeypatch.setattr(clean, "caller", lambda: Caller(NOBODY, NOBODY, "nobody", theirs))
+        killed, lives = (unfinished_folder(home(theirs), "0123", each) for each in ("killed", "lives"))
+        for folder in (killed, lives):
+            (folder / "elasticsearch").mkdir(parents=True)
+        for path in (Path(theirs), *Path(theirs).rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        assert list(clean.clean()) == [("killed", [])]
+        assert not killed.exists()
+        assert lives.exists()
 
 
 def test_a_home_that_was_named_as_run_directory_stays(run: Path) -> None:
