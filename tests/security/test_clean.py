@@ -23,6 +23,7 @@ from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import processes
 from esrally_ebs.machine.caller import Caller
+from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.processes import Process, argv_of
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import VolumeSpec
@@ -265,6 +266,18 @@ def test_a_loop_device_goes_also_where_there_is_no_room_to_note_it_down(
     monkeypatch.setattr(Path, "write_text", no_room)
     release.detach(run / "s" / "gp3")
     assert not there
+
+
+def test_a_users_loop_device_that_has_the_number_of_ours_before_a_reboot_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers begin anew at a boot, and a run directory on a disk outlives it."""
+    monkeypatch.setattr(release, "_loops", lambda: [("loop0", Path("/home/me/image.iso"))])
+    monkeypatch.setattr(release, "_sequence_number", lambda name: 10)
+    release.note_loops(tmp_path, ["loop0"])
+    assert release._loops_of(tmp_path) == ["loop0"]
+    monkeypatch.setattr(Roots, "boot_id", lambda roots: "the next one")
+    assert release._loops_of(tmp_path) == []
 
 
 def test_a_daemon_or_loop_of_another_mount_namespace_is_not_ours(run: Path) -> None:

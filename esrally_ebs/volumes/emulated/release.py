@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import mount_at, mounts, remove_mount_point
 from esrally_ebs.machine.private import require_private
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, Process, run, shares_mounts
@@ -29,6 +30,7 @@ _END_S = 3.0
 _LOOP_S = 8.0  # what starts meanwhile may have a copy of all mounts for seconds, on a starved machine
 _POLL_S = 0.05
 _LOOPS_NAME = "loops.json"
+_BOOT = "boot"  # key of the boot's id in it, beside names of devices
 _OWN_FILES = (
     control.SOCKET_NAME,
     daemon.SETTINGS_NAME,
@@ -94,11 +96,11 @@ def mounted_disks() -> list[Path]:
 
 
 def note_loops(directory: Path, names: Sequence[str]) -> None:
-    """Note the volume's loop devices by sequence numbers, which the kernel does not reuse."""
+    """Note the volume's loop devices by sequence numbers, which the kernel does not reuse until it boots."""
     if names:
-        numbers = {name: _sequence_number(name) for name in names}
+        note = {_BOOT: Roots().boot_id()} | {name: _sequence_number(name) for name in names}
         with contextlib.suppress(OSError):  # disk full: while mounted, their backing file identifies them
-            (directory / _LOOPS_NAME).write_text(json.dumps(numbers))
+            (directory / _LOOPS_NAME).write_text(json.dumps(note))
 
 
 def image_roots() -> tuple[Path, Path]:
@@ -167,22 +169,22 @@ def _daemons_of(directory: Path) -> list[Process]:
 def _loops_of(directory: Path) -> list[str]:
     """The volume's loop devices, from the note.
 
-    Without a note that can be read, by their backing file, whose path means ours only if a volume's disk is
-    mounted there among our mounts: in another container it may be another file.
+    Without a readable note of this boot, by their backing file, whose path means ours only if a volume's disk
+    is mounted there among our mounts: in another container it may be another file.
     """
     in_use = dict(_loops())
-    try:
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         noted = json.loads((directory / _LOOPS_NAME).read_text())
-        return sorted(name for name in noted if name in in_use and _sequence_number(name) == noted[name])
-    except (OSError, ValueError, TypeError):
-        disk = directory / daemon.DISK_NAME
-        mount = mount_at(disk)
-        ours = mount is not None and mount.source == daemon.MOUNT_SOURCE
-        return sorted(name for name, file in in_use.items() if ours and file == disk)
+        if noted[_BOOT] == Roots().boot_id():
+            return sorted(name for name in noted if name in in_use and _sequence_number(name) == noted[name])
+    disk = directory / daemon.DISK_NAME
+    mount = mount_at(disk)
+    ours = mount is not None and mount.source == daemon.MOUNT_SOURCE
+    return sorted(name for name, file in in_use.items() if ours and file == disk)
 
 
 def _sequence_number(name: str) -> int:
-    """The kernel's count of attachments: changes whenever a loop device gets another file."""
+    """The kernel's count of attachments since it booted: changes whenever a loop device gets another file."""
     return int((Path("/sys/block") / name / "diskseq").read_text())
 
 
