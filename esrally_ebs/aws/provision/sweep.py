@@ -32,6 +32,7 @@ from esrally_ebs.aws.provision.goal import (
 from esrally_ebs.aws.provision.host import ArmDevice
 from esrally_ebs.aws.provision.journal import JOURNAL_NAME, Journal, JournalEntry
 from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.store.context import OF_CALLER
 
 MOUNT_NAME = "mnt"
 _ALL_TAGS = (TAG_SESSION, TAG_RUN, TAG_ARM, TAG_MEMBER, TAG_OWNER)
@@ -68,6 +69,8 @@ def known_runs(run_dir: Path) -> tuple[set[str], list[str]]:
     """Runs in this run directory's journals, and a line per unreadable journal."""
     runs, problems = set[str](), list[str]()
     for path in sorted(run_dir.glob(f"*/*/{JOURNAL_NAME}")):
+        if path.parent.name == OF_CALLER:  # a file of the caller's, which may be a pipe
+            continue
         try:
             history = Journal(path.parent).read()
         except EbsError as error:

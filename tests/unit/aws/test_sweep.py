@@ -22,12 +22,13 @@ from esrally_ebs.aws.provision.goal import (
     RunOwner,
 )
 from esrally_ebs.aws.provision.host import ArmDevice
-from esrally_ebs.aws.provision.journal import Journal
+from esrally_ebs.aws.provision.journal import JOURNAL_NAME, Journal
 from esrally_ebs.aws.provision.sweep import Orphan, Orphans, adopt, known_runs, on_disks, orphans
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.session import manual
+from esrally_ebs.store.context import OF_CALLER
 from esrally_ebs.volumes import aws as backend
 from esrally_ebs.volumes.aws import check_tools
 
@@ -307,6 +308,15 @@ def test_what_is_of_this_boot_may_be_another_containers_and_is_named_and_left(
     assert [note.partition(" is left alone")[0] for note in left.notes] == [
         {"one volume": "vol-00000000000000003", "EFS": "fs-00000000000000001"}[name]
     ]
+
+
+def test_a_journal_in_the_folder_of_the_caller_speaks_of_nothing(tmp_path: Path) -> None:
+    """A track that runs as the caller by sudo could hide arms from root, or put a pipe there."""
+    world = begun(tmp_path)
+    world.start()
+    (tmp_path / "s" / OF_CALLER).mkdir()
+    Journal(world.directory).path.rename(tmp_path / "s" / OF_CALLER / JOURNAL_NAME)
+    assert known_runs(tmp_path) == (set(), [])
 
 
 def test_a_session_that_begins_meanwhile_is_not_left_over(tmp_path: Path) -> None:
