@@ -411,7 +411,8 @@ def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
     for path in paths:
         log = stack.enter_context(closing(Log(path)))
         for other in logs:
-            if log.beginning and log.beginning == other.beginning:
+            shorter, longer = sorted((log.beginning or b"", other.beginning or b""), key=len)
+            if shorter and longer.startswith(shorter):  # also an earlier copy of one that grew
                 raise PlanError(f"{path}: is the same log as {other.path}, or a copy; name each log once")
         logs.append(log)
     return logs

@@ -42,6 +42,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int
         (["log.json", "--format", "apache"], 2, "--format apache: choose auto, es-query-log"),
         (["log.json", "msearch"], 2, "import them by themselves"),
         (["log.json", "same"], 2, "same: is the same log as log.json, or a copy; name each log once"),
+        (["log.json", "grown"], 2, "grown: is the same log as log.json, or a copy"),
         (["log.json", "log.json.gz"], 2, "log.json.gz: is the same log as log.json, or a copy"),
         (["zones"], 4, "zones:2: some times name a time zone"),
         (["log.json", "--index", "orders"], 2, "--index orders: no search of"),
@@ -65,6 +66,7 @@ def test_words_that_cannot_be_meant(
     monkeypatch.chdir(log.parent)
     write(Path("msearch"), '{"index":"a"}', "{}")
     Path("same").symlink_to(log)
+    write(Path("grown"), query_line(MATCH_ALL), query_line(MATCH_ALL))
     Path("log.json.gz").write_bytes(gzip.compress(log.read_bytes()))
     write(Path("zones"), query_line(MATCH_ALL), query_line(MATCH_ALL, at="2026-01-02T10:00:00.000"))
     ended, line = refused(capsys, "--output", "out", *words)
