@@ -179,10 +179,16 @@ class _Family:
 
 
 def compare(
-    blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float, starts: Starts = ()
+    blocks: Blocks,
+    arms: Sequence[str],
+    *,
+    margin: float,
+    confidence: float,
+    starts: Starts = (),
+    off: Off | None = None,
 ) -> tuple[Comparison, ...]:
     """Like ``judge``, but only the comparisons."""
-    return judge(blocks, arms, margin=margin, confidence=confidence, starts=starts).comparisons
+    return judge(blocks, arms, margin=margin, confidence=confidence, starts=starts, off=off).comparisons
 
 
 def judge(
@@ -312,12 +318,7 @@ def _is_lopsided(times_a: list[Floats], times_b: list[Floats]) -> bool:
 
 
 def _doubts(
-    a: str,
-    b: str,
-    unpaired: set[int],
-    times_a: list[Floats],
-    times_b: list[Floats],
-    starts: Starts,
+    a: str, b: str, unpaired: set[int], times_a: list[Floats], times_b: list[Floats], starts: Starts
 ) -> tuple[str, ...]:
     doubts = []
     rounds = len(times_a)

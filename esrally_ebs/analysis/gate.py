@@ -21,6 +21,8 @@ from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, Blocks, fio_bl
 from esrally_ebs.errors import PlanError
 
 _NO_WIDTH = 1e-6  # interval narrower than this, as a fraction, counts as having no width
+# Standard error of a percentile by fio, as a share: buckets are up to 1/64 of a time wide, anywhere in them
+_FIO_ERROR = 1 / 64 / math.sqrt(12)
 _LIMIT = re.compile(r"\s*p(\d{1,2})\s*=\s*(\d{1,9}(?:\.\d+)?)\s*%\s*\Z")
 
 
@@ -129,13 +131,14 @@ def decide_fio(
     """Test every limit on every fio job of two arms; each pass of a job is a round.
 
     ``confidence`` holds for all limits together: alpha is divided equally among them (Bonferroni). Jobs that
-    only one arm ran are left out.
+    only one arm ran are left out. fio sorts times into buckets, so passes that agree may all be off.
     """
     alone = 1 - (1 - confidence) / len(limits)
     decisions: list[TaskDecision] = []
     for limit in limits:
         blocks = fio_blocks(baseline, limit.percentile)
-        comparisons = compare(blocks, arms, margin=limit.slowdown, confidence=alone)
+        off = dict.fromkeys(blocks, _FIO_ERROR)
+        comparisons = compare(blocks, arms, margin=limit.slowdown, confidence=alone, off=off)
         if comparisons:
             # Each pass gives one number, its own percentile; the median of these is compared.
             of_passes = decide(comparisons, blocks, limits=[replace(limit, percentile=50)], confidence=alone)

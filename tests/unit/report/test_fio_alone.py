@@ -5,13 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from golden_session import arm, fio
 from small_plan import small_plan
 
+from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.cli import main
 from esrally_ebs.model import State
 from esrally_ebs.report import RENDERERS
+from esrally_ebs.report.gate import EXIT_CODES, judge_session
 from esrally_ebs.report.sessions import compare_sessions
 from esrally_ebs.store import SessionFolder, load_session
 
@@ -53,6 +56,20 @@ def test_a_gate_on_fio_alone_decides_by_passes(
     assert out.startswith(f"gate {word}")
     assert "p50  seq-rw-16k-x2 read  +" in out
     assert 'tests="1"' in (home / "g.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("slower", "limit", "code"), [(1.0, "1%", 5), (1.0, "2%", 0), (1.015, "1%", 5), (1.05, "2%", 1)]
+)
+def test_passes_that_agree_decide_no_limit_finer_than_the_buckets_of_fio(
+    home: Path, slower: float, limit: str, code: int
+) -> None:
+    """Medians of 500 us and more or less are all read as the middle of one bucket, or of the next."""
+    session = load_session(make(home, "f"))
+    own = {"gp2": 0.0005, "gp3": 0.0005 * slower}
+    rows = [{**row, "p50_s": own[row["arm"]]} for row in session.baseline.to_pylist()]
+    agreed = replace(session, baseline=pa.Table.from_pylist(rows, schema=session.baseline.schema))
+    assert EXIT_CODES[judge_session(agreed, [parse_limit(f"p50={limit}")]).outcome] == code
 
 
 @pytest.mark.parametrize(
