@@ -304,7 +304,8 @@ def _few_starts(starts: Starts, measured: Sequence[Sequence[int]], shared: Seque
         )
     elif starts and left_out:
         names = ", ".join(map(str, left_out))
-        yield f"round {names} is left out: its start (or volume) has fewer than half of another's rounds"
+        only = f"round {names} is" if len(left_out) == 1 else f"rounds {names} are"
+        yield f"{only} left out: a start (or volume) has fewer than half of another's rounds"
 
 
 def _is_lopsided(times_a: list[Floats], times_b: list[Floats]) -> bool:

@@ -93,9 +93,17 @@ def test_a_start_that_was_cut_off_counts_from_half_of_its_rounds_on(rounds: int,
     cut = {key: {r: by_round[r] for r in range(1, 13 + rounds)} for key, by_round in made.items()}
     (only,) = judged(cut, 4).comparisons
     assert only.starts == measured
-    left_out = "round 13 is left out: its start (or volume) has fewer than half of another's rounds"
+    left_out = "round 13 is left out: a start (or volume) has fewer than half of another's rounds"
     assert (left_out in only.warnings) == (measured == 3)
     assert (only.ratio.value < 1.25) == (measured == 3)
+
+
+def test_several_rounds_that_are_left_out_are_several() -> None:
+    made = blocks([1.2, 1.22, 1.21, 1.8, 1.8])
+    cut = {key: {r: by_round[r] for r in (*range(1, 14), 17)} for key, by_round in made.items()}
+    (only,) = judged(cut, 5).comparisons
+    said = "rounds 13, 17 are left out: a start (or volume) has fewer than half of another's rounds"
+    assert said in only.warnings
 
 
 def test_where_a_start_has_too_few_requests_for_a_tail_it_is_said_of_starts() -> None:
