@@ -13,6 +13,7 @@ from esrally_ebs.errors import FormatError
 
 _DAY_S, _HOUR_S = 86400, 3600
 _JUMPS_S = (_HOUR_S, _DAY_S // 2)  # of clocks set forward or back, or without AM and PM
+_MAX_OVERLAP_S = 2 * _HOUR_S  # of reports in local time, where a clock is set back
 _JITTER_S = 2  # sar's reports vary by this much, as its times are whole seconds
 # Bytes per unit of a column. Older sysstat (Amazon Linux 2) counts sectors.
 _READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
@@ -52,9 +53,25 @@ Row = tuple[str, float, float, dict[str, float]]
 def rows_of(text: str, source: str) -> list[Row]:
     """A log's device reports in order of time; empty without a report between two times of day.
 
-    Raises FormatError, naming ``source``, if times run backwards, and ValueError for an invalid number.
+    Raises FormatError, naming ``source``, if times run backwards, and ValueError for an invalid number, or
+    for reports of several machines.
     """
-    return sorted(_rows_of_sadf(text), key=itemgetter(1)) or _whole(_device_rows(text, source))
+    dated = sorted(_rows_of_sadf(text), key=itemgetter(1))
+    _require_one_machine(dated)
+    return dated or _whole(_device_rows(text, source))
+
+
+def _require_one_machine(rows: Iterable[Row]) -> None:
+    """Raise ValueError if reports of a device are of the same time, as several machines' or copies are."""
+    ended_s: dict[str, float] = {}
+    overlap_s: dict[str, float] = {}
+    for device, began_s, seconds, _ in rows:
+        both_s = min(ended_s.get(device, began_s) - began_s, seconds)
+        if both_s > _JITTER_S:
+            overlap_s[device] = overlap_s.get(device, 0.0) + both_s
+        if overlap_s.get(device, 0.0) > _MAX_OVERLAP_S:
+            raise ValueError(f"several reports of {device} for the same time; give one machine's, once")
+        ended_s[device] = max(ended_s.get(device, 0.0), began_s + seconds)
 
 
 def text_of(document: Mapping[str, Any]) -> str:

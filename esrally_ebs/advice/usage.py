@@ -35,6 +35,7 @@ _ROUNDING = 0.05  # a mean may appear larger by this: logs have two digits, -h r
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
 _LEAST_IO_BYTES = 512  # a volume's sector
 _MIN_PERIODS = 12  # of a result that has consecutive ones: with fewer, all may be apart
+_MACHINE = re.compile(r'\bLinux \S+ \(([^)\s]+)\)|"nodename": *"([^"]+)"')
 _NOT_ANSWERED = ("Forbidden", "InternalError")  # results whose list is empty for this reason
 
 
@@ -126,12 +127,18 @@ def _is_json(text: str) -> bool:
 
 def usage_notes(text: str) -> tuple[str, ...]:
     """Notes that a log needs besides its intervals."""
-    if not (_is_json(text) and re.search(r'"(?:kB|MB)_read/s"', text)):
-        return ()
-    return (
-        "iostat of sysstat 12.1.2 to 12.2.0 (Ubuntu 20.04) writes sectors into JSON and calls them kB or MB."
-        " In such a log bytes are half as many, of MB a 2048th: log with -x, which has sizes of I/Os.",
-    )
+    notes = []
+    if len(machines := list(dict.fromkeys(map("".join, _MACHINE.findall(text))))) > 1:
+        notes.append(
+            f"The log is of {len(machines)} machines ({', '.join(machines[:3])}), whose reports count one"
+            " after the other. If they ran at the same time, give the log of each by itself."
+        )
+    if _is_json(text) and re.search(r'"(?:kB|MB)_read/s"', text):
+        notes.append(
+            "iostat of sysstat 12.1.2 to 12.2.0 (Ubuntu 20.04) writes sectors into JSON and calls them kB or"
+            " MB. In such a log bytes are half as many, of MB a 2048th: log with -x, which has sizes of I/Os."
+        )
+    return tuple(notes)
 
 
 def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:

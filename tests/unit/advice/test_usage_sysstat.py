@@ -186,6 +186,24 @@ def test_sectors_that_json_calls_kilobytes_are_sectors() -> None:
         assert one.read_bytes + one.written_bytes == pytest.approx(10 * 372 * KIB, rel=1e-3)
 
 
+def test_machines_that_ran_at_the_same_time_are_not_one_volume() -> None:
+    """Logs of a cluster's nodes in one file: the month was three months long."""
+    line = "{0};600;2026-11-22 {1:02}:{2}0:01 UTC;nvme1n1;1.00;0.00;16.00;16.00"
+
+    def of(hosts: str, hours: int) -> str:
+        lines = [line.format(host, hour, n) for host in hosts for hour in range(hours) for n in range(6)]
+        return "\n".join(("# hostname;interval;timestamp;DEV;tps;rkB/s;wkB/s;areq-sz", *lines))
+
+    assert len(parse_usage(of("a", 3), "log")) == 18
+    assert len(parse_usage(of("ab", 1), "log")) == 12  # an hour twice: its clock may have been set back
+    with pytest.raises(FormatError, match="several reports of nvme1n1 for the same time; give one machine's"):
+        parse_usage(of("ab", 3), "log")
+    assert not usage_notes(2 * IOSTAT)
+    (note,) = usage_notes(IOSTAT + IOSTAT.replace("(host)", "(other)"))
+    assert note.startswith("The log is of 2 machines (host, other), whose reports count one after the other.")
+    assert usage_notes(as_json(IOSTAT) + as_json(IOSTAT).replace('"host"', '"other"')) == (note,)
+
+
 def test_of_json_without_sizes_it_is_said_that_kilobytes_may_be_sectors() -> None:
     (note,) = usage_notes('{"sysstat": {"disk": [{"tps": 119.81, "kB_read/s": 2256.52}]}}')
     assert "half as many" in note
