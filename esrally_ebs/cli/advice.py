@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import shlex
 import tempfile
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -47,6 +48,17 @@ _MAX_CHARACTERS = 2**30
 _LEAST_PER_S, _MOST_PER_S = 0.001, 10_000
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+# how files begin that are no text, and the command that prints their text
+_PRINTED_BY = {
+    b"\x96\xd5": "sadf -d {} -- -d",
+    b"\x07tae": "blkparse -i {}",
+    b"PERFILE2": "perf script -i {}",
+    b"\x17\x08Dtracing": "trace-cmd report {}",
+    b"\xfd7zXZ": "xz -dc {}",
+    b"BZh": "bzip2 -dc {}",
+    b"(\xb5/\xfd": "zstd -dc {}",
+    b"PK\x03\x04": "unzip -p {}",
+}
 _ANY_SIZE = ("instance-store", "efs")  # AWS sells these without whole GiB
 _ALL_TYPES = ",".join(TYPES)
 _OF_RACE = "A race: its volume is looked at from the first measured request to the last."
@@ -347,9 +359,12 @@ def _text(log: Path) -> str:
     """A log's text, also if gzipped or written by PowerShell."""
     try:
         with log.open("rb") as raw:
-            head = raw.peek(2)[:2]
-            encoding = "utf-16" if head in _UTF_16 else "utf-8-sig"
-            file = gzip.GzipFile(fileobj=raw) if head == _GZIP else raw
+            head = raw.peek(16)
+            if command := next((_PRINTED_BY[one] for one in _PRINTED_BY if head.startswith(one)), None):
+                shown = command.format(shlex.quote(str(log)))
+                raise PlanError(f'{log}: is no text; give a file with what "{shown}" prints')
+            encoding = "utf-16" if head.startswith(_UTF_16) else "utf-8-sig"
+            file = gzip.GzipFile(fileobj=raw) if head.startswith(_GZIP) else raw
             with io.TextIOWrapper(file, encoding, errors="replace") as lines:
                 text = lines.read(_MAX_CHARACTERS + 1)
     except (OSError, EOFError, zlib.error) as error:

@@ -173,6 +173,26 @@ def test_a_file_is_read_as_other_shells_write_it_and_gzip_packs_it(encoding: str
     assert main(["usage", str(log), "--size", "500GiB"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("begins", "command"),
+    [
+        (b"\x96\xd5\x06\x0c", "sadf -d '{}' -- -d"),
+        (b"\x07tae\x01\0\0\0", "blkparse -i '{}'"),
+        (b"PERFILE2h\0", "perf script -i '{}'"),
+        (b"\xfd7zXZ\0", "xz -dc '{}'"),
+    ],
+)
+def test_of_a_binary_file_the_command_is_named_that_prints_it(
+    begins: bytes, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """sar's own file of a day was said to have no report of a device between two times of day."""
+    (log := tmp_path / "sa 22").write_bytes(begins)
+    for words in (["usage", str(log)], ["trace", "--from", str(log)]):
+        assert main([*words, "--size", "500GiB"]) == 2
+        says = f'is no text; give a file with what "{command.format(log)}" prints\n'
+        assert capsys.readouterr().err == f"esrally-ebs: {log}: {says}"
+
+
 def test_what_is_cut_of_a_packed_file_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
