@@ -14,6 +14,7 @@ from typing import Any
 from typing_extensions import TypedDict  # pydantic does not accept Python 3.11's own
 
 from esrally_ebs.errors import MeasurementError
+from esrally_ebs.machine.private import opened_below
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 from esrally_ebs.model import Node
 from esrally_ebs.node import api
@@ -124,8 +125,11 @@ def same_segments(of: Sequence[Node]) -> Iterator[None]:
 
 
 def _add_content(digest: "hashlib._Hash", path: Path) -> None:
-    # the directory belongs to the node's user: follow no link, open nothing that would block
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    # the data directory belongs to the node's user: follow no link below it, open nothing that would block
+    with opened_below(path.parents[4], *path.parts[-5:-1]) as folder:
+        descriptor = os.open(
+            path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+        )
     with os.fdopen(descriptor, "rb") as file:
         hashlib.file_digest(file, lambda: digest)
 

@@ -445,6 +445,18 @@ def test_commit_points_and_locks_are_not_part_of_an_index_identity(shard: Path, 
     assert names == {"_c.cfs", "_c.si", "_c_1_Lucene90_0.dvd", "_c1.cfs"}
 
 
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_of_an_index_no_link_is_followed_on_any_level(shard: Path, tmp_path: Path, level: int) -> None:
+    """Root reads what the node's user, or by sudo the caller, may exchange."""
+    folder = (shard, *shard.parents)[level]
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="Not a directory"):
+        node.hashes(tmp_path)
+    with pytest.raises(OSError, match="Not a directory"):
+        identity.segment_hash(shard, "_c")
+
+
 def directory_volume(path: Path) -> Volume:
     spec = VolumeSpec(name="gp2", type="directory", size_bytes=0)
     return Volume(spec=spec, kind=Kind.DIRECTORY, mount=path)
