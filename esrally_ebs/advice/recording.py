@@ -122,13 +122,13 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
             f"session {session.id}: no trace of arm {arm!r}; record it with trace = true in the plan"
         )
     _require_searches_alone(session)
-    lost, halves = _require_whole(session, arm, ios)
+    since_s, halves = _require_whole(session, arm, ios)
     ios = _as_one_volume(ios.filter(pc.is_valid(ios["done_s"])), spec.chunk_bytes)
     reads = pc.equal(ios["op"], "read")
     reads_at_s = ios.filter(reads)["at_s"].to_numpy()
-    counted = _require_counted(session, arm, reads_at_s, since_s=ios["at_s"][0].as_py() if lost else 0.0)
+    counted = _require_counted(session, arm, reads_at_s, since_s=since_s)
     at_s = ios["at_s"].to_numpy()
-    rows = _measured(session, arm, since_s=at_s[0] if lost else 0.0)
+    rows = _measured(session, arm, since_s=since_s)
     began_s, latency_s = rows["started_s"].to_numpy(), rows["service_time_s"].to_numpy()
     if session.kind == "trace":
         began_s, latency_s = _with_their_ios(began_s, latency_s, ios)
@@ -158,6 +158,13 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     )
     _require_no_hole(session, arm, np.diff(whole.first))
     return _unperturbed(whole, session)
+
+
+def _kept_since_s(ios: pa.Table) -> float:
+    """When the last of the devices began to keep all I/Os: those it had no room for were done before."""
+    devices = ios["device"].cast(pa.string())
+    first_s = [pc.min(ios.filter(pc.equal(devices, name))["done_s"]) for name in devices.unique()]
+    return max(second.as_py() for second in first_s)
 
 
 def _as_one_volume(ios: pa.Table, chunk_bytes: int) -> pa.Table:
@@ -324,8 +331,8 @@ def _require_one_by_one(session: Session, arm: str, began_s: Column, latency_s: 
         )
 
 
-def _require_whole(session: Session, arm: str, ios: pa.Table) -> tuple[int, int]:
-    """Number of I/Os that the volume had no room to keep, and of those that lack their issue or completion.
+def _require_whole(session: Session, arm: str, ios: pa.Table) -> tuple[float, int]:
+    """Since when the volume kept all I/Os (0: always), and how many lack their issue or completion.
 
     Raises MeasurementError if others are missing, or too many of the latter.
     """
@@ -337,7 +344,7 @@ def _require_whole(session: Session, arm: str, ios: pa.Table) -> tuple[int, int]
         )
     notes = [event for event in session.events if event.kind == "trace" and event.arm == arm]
     if not notes:
-        return 0, halves
+        return 0.0, halves
     kept, missed = notes[-1].number("ios"), notes[-1].number("missed")
     if missed:
         raise MeasurementError(
@@ -349,7 +356,7 @@ def _require_whole(session: Session, arm: str, ios: pa.Table) -> tuple[int, int]
             f"session {session.id}: the trace of arm {arm!r} has {ios.num_rows:,} I/Os, {kept or 0:,.0f} were"
             " written; copy the session again"
         )
-    return int(notes[-1].number("lost") or 0), halves
+    return _kept_since_s(ios) if notes[-1].number("lost") else 0.0, halves
 
 
 def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s: float) -> float | None:

@@ -24,10 +24,10 @@ from sample_rows import table
 
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor, footprint_bytes, in_memory
-from esrally_ebs.advice.recording import Recording
+from esrally_ebs.advice.recording import Recording, recording_of
 from esrally_ebs.catalog.limits import Service
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.model import Kind, VolumeSpec
+from esrally_ebs.model import Event, Kind, VolumeSpec
 from esrally_ebs.store.encoding import TRACE
 from esrally_ebs.units import GIB, KIB
 from esrally_ebs.volumes.virtual.replay import replay
@@ -303,3 +303,18 @@ def test_a_larger_cache_answers_no_fewer_reads(pages: list[int], cache: int) -> 
     smaller, larger = in_memory(of, cache * BLOCK), in_memory(of, (cache + 1) * BLOCK)
     assert not np.any(smaller & ~larger)
     assert in_memory(of, 41 * BLOCK).sum() == count - len(set(pages))
+
+
+def test_requests_count_from_when_each_of_several_devices_kept_all_ios() -> None:
+    """One device of a stripe had no room for early I/Os: its waits of 12 requests became computing."""
+    made, first = recorded(), REQUESTS // 4
+    names = np.where(np.arange(REQUESTS * IOS) % 2, "a-2", "a-1")
+    names_column = pa.array(names).cast(TRACE.field("device").type)
+    trace = made.telemetry.set_column(TRACE.names.index("device"), TRACE.field("device"), names_column)
+    kept = trace.filter(pa.array((names == "a-1") | (np.arange(len(names)) >= first * IOS)))
+    note = {"ios": kept.num_rows, "lost": trace.num_rows - kept.num_rows}
+    made = replace(made, events=(Event(at_s=0.0, kind="trace", arm="a", fields=note),))
+    of = recording_of(made, kept, "a")
+    assert np.diff(of.first).tolist() == [IOS] * of.requests
+    assert of.requests + of.earlier == REQUESTS
+    assert of.requests == REQUESTS - first - 1  # the first I/O that is kept is one of request 12
