@@ -126,6 +126,9 @@ class Prediction:
     @property
     def binds(self) -> str:
         """What limits requests most: a limit, the volume's own latency, or nothing of the volume."""
+        if self.falls_behind:  # I/Os of the first seconds may not wait for it yet
+            shares = _used_for_good(self.used, self.spec)
+            return max(shares, key=shares.__getitem__)
         name, share = max(self.waits.items(), key=lambda item: item[1], default=("", 0.0))
         if share >= _BINDING:
             return name
@@ -289,11 +292,7 @@ class Predictor:
             for task in dict.fromkeys(self._of.task)
         }
         used = {name: float(np.mean([run.used[name] for run in runs])) for name in runs[0].used}
-        lasting = [
-            share
-            for name, share in used.items()
-            if not name.endswith(CREDITS) or (name == CREDITS and not spec.credits)
-        ]
+        lasting = _used_for_good(used, spec).values()
         return Prediction(
             spec=spec,
             whole=self._estimates(latency_s),
@@ -393,6 +392,15 @@ class Predictor:
         pairs_s = [(self.check.tasks[task][0], medians_s[task]) for task in self.check.tasks]
         again, recorded = np.log(np.maximum(pairs_s, _MIN_S)).T
         return float(np.exp(np.mean(again - recorded))) - 1
+
+
+def _used_for_good(used: Mapping[str, float], spec: VolumeSpec) -> dict[str, float]:
+    """Of ``used``, limits that bind a load that lasts; not credits that the volume or the instance has."""
+    return {
+        name: share
+        for name, share in used.items()
+        if not name.endswith(CREDITS) or (name == CREDITS and not spec.credits)
+    }
 
 
 def by_turns(recording: Recording, thread: Thread, beside: Sequence[VolumeSpec]) -> Thread:

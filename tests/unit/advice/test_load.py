@@ -46,6 +46,21 @@ def test_more_ios_than_a_volume_serves_wait_for_its_limit_however_short_the_reco
     assert served.percentile(99).value < 2 * predictor.check.percentile(99).value
 
 
+def test_a_volume_that_serves_a_little_too_few_queries_is_held_back_by_that_limit() -> None:
+    """It was held back by its latency, as I/Os of ten seconds had hardly waited for the limit."""
+    made = recording(recorded())
+    predictor = Predictor(made, thread_of(made)).under(Load(100.5, 16))
+    on_gp3 = predictor.predict(GP3)
+    assert on_gp3.falls_behind
+    assert on_gp3.waits["iops"] < 0.05
+    assert on_gp3.binds == "iops"
+    gp2 = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None)
+    assert (predictor.predict(gp2).binds, predictor.predict(replace(gp2, credits=0.0)).binds) == (
+        "iops",
+        "credits",
+    )
+
+
 def test_a_volume_that_serves_fewer_queries_than_come_keeps_no_bound() -> None:
     """Of the first ten seconds and 48 queries p90 was up to 2.9 s: today's volume was said to keep 5 s."""
     made = recording(recorded())
