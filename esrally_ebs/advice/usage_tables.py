@@ -19,6 +19,14 @@ _CENSORED = (
     "Where today's volume was at a limit, the log has what it did, not what was wanted: on a larger one it"
     " may be more, so log again there.",
 )
+_OF_LOG = (
+    "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
+    "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
+)
+_OF_TRACE = (
+    "The trace is counted second by second, so a limit may be reached more often, in shorter bursts.",
+    "I/Os are counted as random, although the trace has places: st1 and sc1 do more of sequential ones.",
+)
 
 
 def build_usage(
@@ -65,8 +73,7 @@ def build_usage(
             *([] if ios is None else lacks(ios)),
             *price_warnings(options, unpriced, region),
             *_gaps(intervals),
-            "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
-            "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
+            *(_OF_LOG if ios is None else _OF_TRACE),
             *(_CENSORED if today.usage.limited_s else ()),
             f"Credits were {today.spec.credits:.0%} full at the start; what a volume does not get done stays"
             " owed, as if nobody slowed down.",
