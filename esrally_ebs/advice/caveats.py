@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pyarrow.compute as pc
 
@@ -9,7 +10,7 @@ from esrally_ebs.advice.advice import Advice, Option, UsageOption
 from esrally_ebs.advice.cells import hours_text, setting_text
 from esrally_ebs.advice.prediction import Prediction, Predictor
 from esrally_ebs.advice.recording import requests_of
-from esrally_ebs.catalog.cost import PRICES_VARIABLE
+from esrally_ebs.catalog.cost import PRICES_VARIABLE, own_list
 from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import State
@@ -51,6 +52,7 @@ def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str
         *_left_out(predictor.halves),
         *_warming_up(session, predictor.quickening),
         *price_warnings((*advice.options, advice.today), advice.unpriced, advice.region),
+        *_own_prices(session),
         *by_use([advice.recorded], session),
         *_instance_burst(advice.today.prediction),
         *_near_limit(advice),
@@ -120,6 +122,17 @@ def _warming_up(session: Session, quickening: float) -> list[str]:
     return [
         f"Requests took {quickening:.0%} less in the second half of the recording: its node was still warming"
         f" up, and what requests compute is predicted as it was recorded, so too long. {again}."
+    ]
+
+
+def _own_prices(session: Session) -> list[str]:
+    """A warning if prices are the user's, as the session's folder does not have these."""
+    own = session.plan.cost.prices or own_list()
+    if not own:
+        return []
+    return [
+        f"Prices of {Path(own).name} go before ours. The session has no copy of it: without that file the"
+        " advice is another."
     ]
 
 

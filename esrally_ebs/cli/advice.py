@@ -144,7 +144,7 @@ def advise_command(
     predictor = Predictor(recording, thread_of(recording))
     if rate is not None:
         predictor.under(Load(rate, cores or _cores(recorded)))
-    region, wanted = region or region_of(recorded)[0], recorded.plan.cost
+    region, wanted = region_of(recorded)[0] if region is None else region, recorded.plan.cost
     advice = advise(
         predictor,
         recording.spec,

@@ -240,10 +240,14 @@ def test_prices_are_those_of_the_plan_unless_another_region_is_named(
     folder, plan = folder_of(tmp_path, made), tmp_path / "prove.toml"
     advise_ = ["advise", str(folder.path), "--keep", "p90=10s", "--plan", str(plan), "--types", "gp3"]
     assert main(advise_) == 0
-    assert "prices of us-east-2" in capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
+    assert "prices of us-east-2" in out
+    assert "Prices of prices.json go before ours. The session has no copy of it" in out
     assert load_plan(plan).cost == made.plan.cost
     assert main([*advise_, "--region", "mars-north-1"]) == 0
     assert "100.00 USD a month" in capsys.readouterr().out
+    assert main([*advise_, "--region="]) == 2  # as of a variable that is not set: the plan's was taken
+    assert "gp3 gb in : not known" in capsys.readouterr().err
 
 
 def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
