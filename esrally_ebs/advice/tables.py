@@ -207,6 +207,18 @@ _FALLS_BEHIND = (
     "Some serve fewer queries than come: they keep no bound, and their times, of the first seconds, grow for"
     " as long as that lasts."
 )
+_ON_FULL_BUCKETS = (
+    "On full buckets: one query after the other takes more than a limit gives, and its bucket fills while"
+    " caches are dropped."
+)
+
+
+def _keeps(advice: Advice, option: Option) -> Cell:
+    answer = word("keeps", option.answer)
+    if option.answer == "no" or not _needs_full_buckets(advice, option):
+        return answer
+    needs = "full buckets"
+    return Cell(text=f"{answer.text}, on {needs}", facts={**answer.facts, "needs": needs})
 
 
 def _front(advice: Advice) -> Table:
@@ -220,7 +232,7 @@ def _front(advice: Advice) -> Table:
                     for percentile, estimate in zip(PERCENTILES, option.prediction.whole, strict=True)
                 ),
                 _upper_end(option),
-                word("keeps", option.answer),
+                _keeps(advice, option),
                 word("held_back_by", option.prediction.binds),
             ),
         )
@@ -229,6 +241,8 @@ def _front(advice: Advice) -> Table:
     notes = [f"{len(advice.options)} settings are compared, {MODELS}."]
     if any(option.prediction.falls_behind for option in _shown(advice)):
         notes.append(_FALLS_BEHIND)
+    if any("needs" in _keeps(advice, option).facts for option in _shown(advice)):
+        notes.append(_ON_FULL_BUCKETS)
     bound = f"{advice.bound.name} up to"
     titles = ["setting", "a month", "p50", "p90", "p99", bound, "keeps", "held back by"]
     title = f"Cost against {advice.bound.name}: no other setting is as cheap and as fast"

@@ -311,8 +311,8 @@ def test_steps_and_marks_of_a_plot_say_which_settings_are_fast_only_on_full_buck
     advice = advise(predictor, GP3, LOOSE, region="us-east-1", types=["gp3", "io2"])
     said = ", on buckets that fill while caches are dropped"
 
-    def marked(used: float) -> tuple[bool, bool]:
-        """Whether steps say so, and whether marks do."""
+    def marked(used: float) -> tuple[bool, bool, bool]:
+        """Whether steps say so, whether marks do, and whether the table does."""
         options = tuple(
             replace(option, prediction=replace(option.prediction, used={"iops": used}))
             for option in advice.options
@@ -323,7 +323,14 @@ def test_steps_and_marks_of_a_plot_say_which_settings_are_fast_only_on_full_buck
         hover = [text for curve in report.figures.tradeoffs[0].curves for text in curve.hover]
         assert steps
         assert hover
-        return all(said in line for line in steps), any(said in text for text in hover)
+        (front,) = (table for table in report.tables if table.key == "front")
+        keeps = {row.item: row.cells[5] for row in front.rows}
+        assert keeps.pop("gp3 100 GiB, 3,000 IOPS, 125 MiB/s (today)").facts == {"keeps": "yes"}
+        in_table = {(cell.text, cell.facts.get("needs")) for cell in keeps.values()}
+        assert in_table in ({("yes, on full buckets", "full buckets")}, {("yes", None)})
+        is_in_table = in_table != {("yes", None)}
+        assert any(note.startswith("On full buckets: one query") for note in front.notes) is is_in_table
+        return all(said in line for line in steps), any(said in text for text in hover), is_in_table
 
-    assert marked(12.0) == (True, True)
-    assert marked(0.9) == (False, False)
+    assert marked(12.0) == (True, True, True)
+    assert marked(0.9) == (False, False, False)
