@@ -269,13 +269,11 @@ class SentRequests:
         self._warned: set[str] = set()
 
     def add(self, block: Block, params: Mapping[str, Any]) -> str:
-        """Add a request; as the first of a round, returns a warning if arms differed in the round before.
+        """Add a request; returns a warning once an arm sent as many in this round as another, but others.
 
         At most one for each task. What cannot be compared, such as a date, counts as the same.
         """
-        warning = ""
         if self._of != (block.task, block.round):
-            warning = self._warning()
             self._of, self._sums = (block.task, block.round), {}
         checksum = 0
         with suppress(ValueError):
@@ -283,17 +281,15 @@ class SentRequests:
             checksum = zlib.crc32(marshal.dumps(own, 2))  # later versions tell equal objects apart
         number, sum_ = self._sums.get(block.arm, (0, 0))
         self._sums[block.arm] = number + 1, sum_ + checksum
-        return warning
-
-    def _warning(self) -> str:
-        task, round_ = self._of
-        differs = len({number for number, _ in self._sums.values()}) == 1 < len(set(self._sums.values()))
-        if not differs or task in self._warned:
+        # if this arm goes on and sends more than they, it differs in any case
+        others = {each for arm, each in self._sums.items() if arm != block.arm and each[0] == number + 1}
+        if others <= {self._sums[block.arm]} or block.task in self._warned:
             return ""
-        self._warned.add(task)
+        self._warned.add(block.task)
         return (
-            f"{task}: arms were sent different requests, first in round {round_}; let its parameter source "
-            "keep what it counts or draws from in itself, not in its module, and ask no clock"
+            f"{block.task}: arms were sent different requests, first in round {block.round}; let its "
+            "parameter source keep what it counts or draws from in itself, not in its module, and ask "
+            "no clock"
         )
 
 

@@ -119,14 +119,15 @@ class OfDate(OfModule):
 
 
 @pytest.mark.parametrize(("source", "warned"), [(Drawn, []), (OfModule, [1]), (OfArray, [1]), (OfDate, [])])
+@pytest.mark.parametrize("rounds", [1, 4])  # the last one, too
 def test_requests_that_differ_between_arms_are_said_once_for_a_task(
-    source: type, warned: list[int], monkeypatch: pytest.MonkeyPatch
+    rounds: int, source: type, warned: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(vars(rally_params)["__PARAM_SOURCES_BY_NAME"], "s", source)
     search = rally_track.Task(
         "q", rally_track.Operation("q", "search", params={}, param_source="s"), clients=2
     )
-    made = expand([search], parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm", "design.rounds": 4}))
+    made = expand([search], parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm", "design.rounds": rounds}))
     sent, warnings = SentRequests(), []
     for number, each in enumerate(task for task in made if "-r" in task.name):
         base = RequestSource(None, each.operation.params)
