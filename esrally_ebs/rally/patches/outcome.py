@@ -13,9 +13,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jinja2
 import psutil
 from esrally import actor, exceptions, metrics, racecontrol
-from esrally.track import loader
 
 from esrally_ebs.errors import EbsError, PlanError, SetupError, near
 from esrally_ebs.rally import any_track
@@ -96,15 +96,15 @@ def benchmark_failure(_: Any, message: str, cause: object = None) -> RaceFailure
 
 
 def unused_parameters(original: Any, self: Any) -> list[str]:
-    """Raise PlanError for parameters that our track lacks, before Rally prints some twenty lines."""
+    """In our races, raise PlanError for parameters that the track lacks, which is twenty lines of Rally's."""
     names: list[str] = original(self)
     known = self.sorted_track_defined_params
-    if names and {"plan", "volumes"} <= set(known):
+    if names and (any_track.parameters() or {"plan", "volumes"} <= set(known)):
         _fail_in_one_line()
         name = min(names)
         raise PlanError(
             f"track parameter {name}: the track has none of that name; it has"
-            f" {', '.join(known)}{near(name, known)}"
+            f" {', '.join(known) or 'none at all'}{near(name, known)}"
         )
     return names
 
@@ -113,23 +113,35 @@ def read_track(original: Any, self: Any, *arguments: Any) -> Any:
     """In our races, raise PlanError for a track's syntax error or missing file, instead of Rally's stack."""
     try:
         return original(self, *arguments)
-    except exceptions.SystemSetupError as error:  # Jinja's errors, and Rally's "track does not exist"
-        if not any_track.parameters() or not isinstance(error.__context__, OSError):
+    except (exceptions.RallyError, jinja2.TemplateError, OSError) as error:
+        if not any_track.parameters() and not _has_our_line(Path(arguments[2])):
+            raise
+        lacks = isinstance(error, exceptions.SystemSetupError)  # Rally's "track does not exist"
+        if lacks and not isinstance(error.__context__, OSError):
             raise
         _fail_in_one_line()
-        lacks = f"{arguments[1]}: includes {error.__context__}, which is not there; mend the track"
-        raise PlanError(lacks) from None
-    except (loader.TrackSyntaxError, OSError) as error:
-        if not any_track.parameters():
-            raise
-        _fail_in_one_line()
-        if isinstance(error, OSError):
-            raise PlanError(
-                f"{error.filename or arguments[0]}: {error.strerror or error}; mend the track"
-            ) from None
-        text = _LONG.split(str(error.message))[0].rstrip(". ")
-        cause = f": {error.cause}" if error.cause else ""
-        raise PlanError(" ".join(f"{text}{cause}".split())[:_SHOWN]) from None
+        if lacks:
+            text = f"{arguments[1]}: includes {error.__context__}, which is not there; mend the track"
+        elif isinstance(error, OSError):
+            text = f"{error.filename or arguments[0]}: {error.strerror or error}; mend the track"
+        elif isinstance(error, jinja2.TemplateError):
+            text = f"{_template_of(error)}: {error.message}; mend the track"
+        else:
+            cause = f": {error.cause}" if error.cause else ""
+            text = f"{_LONG.split(str(error.message))[0].rstrip('. ')}{cause}"
+        raise PlanError(" ".join(text.split())[:_SHOWN]) from None
+
+
+def _has_our_line(folder: Path) -> bool:
+    """Whether the code of a track, which is not loaded yet, asks for the pack."""
+    code = folder / "track.py"
+    return code.is_file() and "esrally_ebs" in code.read_text(errors="replace")
+
+
+def _template_of(error: BaseException) -> str:
+    """What Rally calls the file beside the track in which Jinja stopped."""
+    names = [frame.f_locals.get("description") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return str(next(filter(None, reversed(names)), "a template"))
 
 
 def is_rally_process(original: Any, process: Any) -> bool:

@@ -16,7 +16,7 @@ from esrally.track import loader
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import resource
-from esrally_ebs.rally import local_actors, patches
+from esrally_ebs.rally import any_track, local_actors, patches
 from esrally_ebs.rally.settings import plan_for
 
 ARM = 'name = "p"\n[[arm]]\nname = "a"\ntype = "gp3"\n'
@@ -157,3 +157,7 @@ def test_a_track_parameter_that_there_is_none_of(monkeypatch: pytest.MonkeyPatch
     of_another_track = known(user_specified_track_params={"plann": "x"})
     of_another_track.populate_track_defined_params(["bulk_size"])
     assert of_another_track.unused_user_defined_track_params() == ["plann"]
+    for name, value in any_track.environment({"plan": "smoke"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PlanError, match=r"^track parameter plann: .* of that name; it has bulk_size$"):
+        of_another_track.unused_user_defined_track_params()

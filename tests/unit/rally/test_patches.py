@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jinja2
 import psutil
 import pytest
 from ended_process import ended_process
@@ -122,18 +123,28 @@ def test_a_rally_that_differs_is_refused_by_name(
             '[{"operation": {"operation-type": "search", "body": {}}}]}',
             r"^/.*/a\.json: No such file or directory; mend the track$",
         ),
+        (
+            '{"version": 2, "description": "d", "indices": [{"name": "b", "body": "b.json"}], "schedule": '
+            '[{"operation": "force-merge"}]}',
+            r"^definition for index b in b\.json: Unexpected end of template\. .*; mend the track$",
+        ),
+        ('{"version": 3}', r"^Track mine requires a newer version of Rally\. .*: 3\)$"),
     ],
 )
+@pytest.mark.parametrize("has_line", [True, False])
 def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str, has_line: bool
 ) -> None:
+    (tmp_path / "b.json").write_text('{% if shards %}{"settings": {}}')
     track = tmp_path / "track.json"
     track.write_text(text)
     reader = loader.TrackFileReader(configuration(tmp_path, pipeline="from-sources"))
     patches.install(patches.LOADING)
-    with pytest.raises((loader.TrackSyntaxError, exceptions.SystemSetupError, FileNotFoundError)):
+    with pytest.raises((exceptions.RallyError, jinja2.TemplateError, FileNotFoundError)):
         reader.read("mine", str(track), str(tmp_path))
-    for name, value in any_track.environment({"plan": "smoke"}).items():
+    if has_line:
+        (tmp_path / "track.py").write_text("from esrally_ebs.rally import register\n")
+    for name, value in any_track.environment({} if has_line else {"plan": "smoke"}).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(PlanError, match=message) as refused:
         reader.read("mine", str(track), str(tmp_path))
