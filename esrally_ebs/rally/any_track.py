@@ -56,13 +56,13 @@ def join(loader: ModuleType) -> None:
             try:
                 load(self)
             except exceptions.SystemSetupError as error:
-                _refuse(error)
+                refuse(error)
         register(self, of_track=False)
 
     reader.can_load, reader.load = lambda self: True, load_with_pack
 
 
-def _refuse(error: Any) -> NoReturn:
+def refuse(error: Any) -> NoReturn:
     """Raise PlanError for an error in a track's own code, which Rally describes only in its log."""
     from esrally_ebs.rally import patches  # imported here: it imports this module
 

@@ -25,6 +25,7 @@ from esrally_ebs.model import Node
 from esrally_ebs.node import api
 from esrally_ebs.node.data_directory import end_upkeep
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
+from esrally_ebs.rally import any_track
 from esrally_ebs.rally.schedule import before_tasks, may_index
 from esrally_ebs.rally.settings import use_nodes
 from esrally_ebs.units import MIB
@@ -269,7 +270,10 @@ def _registered(cfg: Any, track_name: str) -> Iterator[None]:
     schedulers = vars(scheduler)["__SCHEDULERS"]
     before = dict(schedulers)
     try:
-        loader.load_track_plugins(cfg, track_name, *registries)
+        try:
+            loader.load_track_plugins(cfg, track_name, *registries)
+        except exceptions.SystemSetupError as error:
+            any_track.refuse(error)
         yield
     finally:
         vars(runner)["__RUNNERS"].clear()  # the race's processes register their own

@@ -11,14 +11,14 @@ from esrally import config, racecontrol
 from esrally import track as rally_track
 from esrally.track import loader
 from esrally.utils import opts
-from rally_configuration import configuration, read_track
+from rally_configuration import configuration, read_track, written
 from small_plan import TWO_ARMS
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, processor
-from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
 from esrally_ebs.rally.recovery import RECOVERY
 from esrally_ebs.rally.settings import PLAIN, race_settings
 
@@ -251,3 +251,16 @@ def test_an_earlier_race_that_has_ended_is_not_the_command_of_this_one(
         monkeypatch.setattr(processor.process, "is_rally_process", lambda of: of.pid in (ended, runs.pid))
         monkeypatch.setattr(os, "getsid", lambda pid: pid)
         assert processor.main_process() == runs.pid
+
+
+@pytest.mark.usefixtures("no_runners", "rally")
+def test_a_runner_that_rally_refuses_is_named_in_a_track_that_has_our_line(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    search = {"operation": {"operation-type": "search", "index": "a", "body": {}}}
+    track = written(cfg, tmp_path / "mine", schedule=[search])
+    (tmp_path / "mine" / "track.py").write_text(
+        "from esrally_ebs.rally import register as pack\ndef ask(es, params): ...\n"
+        "def register(registry):\n    registry.register_runner('ask', ask)\n    pack(registry)\n"
+    )
+    with pytest.raises(PlanError, match=r"Runner \[<function ask at .*>\] must be .* async runner"):
+        require_raceable(cfg, track)
