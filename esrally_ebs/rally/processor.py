@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from esrally import config, paths, racecontrol
+from esrally import config, exceptions, paths, racecontrol
 from esrally.track import loader
 from esrally.utils import console, process
 
@@ -307,7 +307,24 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             for prepare, wanted in each.on_prepare_track(
                 indexing, self.cfg.opts("benchmarks", "local.dataset.cache")
             ):
-                prepare(**wanted)
+                with _named_archive(getattr(wanted.get("document_set"), "document_archive", None)):
+                    prepare(**wanted)
+
+
+@contextmanager
+def _named_archive(name: str | None) -> Iterator[None]:
+    """Turn what the archive's own library raises into a SetupError with its name."""
+    try:
+        yield
+    except (exceptions.RallyError, EbsError):
+        raise
+    except Exception as error:
+        if name is None or getattr(error, "strerror", None):  # a full disk, for example
+            raise
+        raise SetupError(
+            f"documents {name}: Rally cannot fetch or unpack them ({type(error).__name__}: {error}); see "
+            "that the file is whole, or remove it and what was unpacked of it, so that they are fetched again"
+        ) from error
 
 
 class RaceEnd:

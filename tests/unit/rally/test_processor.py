@@ -1,5 +1,7 @@
 """What the track processor leaves to Rally, and what it prepares, when the user has started the nodes."""
 
+import bz2
+import gzip
 import os
 import subprocess
 from pathlib import Path
@@ -14,7 +16,7 @@ from esrally.utils import opts
 from rally_configuration import configuration, read_track, written
 from small_plan import TWO_ARMS
 
-from esrally_ebs.errors import PlanError
+from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, processor
@@ -264,3 +266,32 @@ def test_a_runner_that_rally_refuses_is_named_in_a_track_that_has_our_line(tmp_p
     )
     with pytest.raises(PlanError, match=r"Runner \[<function ask at .*>\] must be .* async runner"):
         require_raceable(cfg, track)
+
+
+@pytest.mark.parametrize(
+    ("archive", "content", "line"),
+    [
+        ("d.json.bz2", bz2.compress(b'{"a": 1}\n' * 999)[:-20], "EOFError: Compressed file ended before"),
+        ("d.json.bz2", b"<html>", "OSError: Invalid data stream"),
+        ("d.json.gz", gzip.compress(b"{}\n")[:-9], "EOFError: Compressed file ended before"),
+    ],
+    ids=["cut off", "a page", "cut off gz"],
+)
+def test_an_archive_that_is_not_whole_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: str, content: bytes, line: str
+) -> None:
+    monkeypatch.setenv("PATH", "")  # Rally prefers programs, and then tries Python's libraries
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / archive).write_bytes(content)
+    track = written(
+        cfg,
+        tmp_path / "mine",
+        indices=[{"name": "i"}],
+        corpora=[{"name": "c", "documents": [{"source-file": archive, "document-count": 1}]}],
+        schedule=[{"operation": {"operation-type": "bulk", "bulk-size": 1}}],
+    )
+    pack = processor.Pack()
+    pack.cfg = cfg
+    with pytest.raises(SetupError, match=rf"^documents {archive}: .* \({line}.*\); see that the file is"):
+        pack._prepare(track)
