@@ -101,20 +101,22 @@ def find_session(home: Path, name: str) -> Path:
         fitting = _latest(sessions)
     else:
         fitting = [session for session in sessions if session.id.startswith(name)]
-    if not fitting and name == "latest":
-        raise PlanError(
-            f"session 'latest': none in {home / 'sessions'} is complete; run a plan, or name one of its ids"
-        )
     if not fitting:
-        raise PlanError(
-            f"session {name!r}: not found in {home / 'sessions'}; 'esrally-ebs sessions' lists them"
-        )
+        raise PlanError(f"session {name!r}: {_why_not_found(home / 'sessions', name)}")
     if len(fitting) > 1:
         ids = ", ".join(session.id for session in fitting[:3])
         raise PlanError(
             f"session {name!r}: {len(fitting)} sessions start so ({ids} ...); give more of the id"
         )
     return fitting[0].path
+
+
+def _why_not_found(sessions: Path, name: str) -> str:
+    if name == "latest":
+        return f"none in {sessions} is complete; run a plan, or name one of its ids"
+    if os.path.lexists(name):
+        return "has no session.json, so is no session's folder; 'esrally-ebs sessions' lists those there are"
+    return f"not found in {sessions}; 'esrally-ebs sessions' lists them"
 
 
 def _latest(sessions: Sequence[SessionSummary]) -> list[SessionSummary]:

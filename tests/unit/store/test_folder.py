@@ -240,6 +240,11 @@ def test_a_name_that_no_file_can_have_is_not_found(tmp_path: Path) -> None:
         find_session(tmp_path, "a" * 5000)
 
 
+def test_a_folder_without_a_record_is_no_session(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"has no session\.json, so is no session's folder; 'esrally-ebs se"):
+        find_session(tmp_path, str(tmp_path))
+
+
 def test_a_damaged_table_of_fio_is_one_line(folder: SessionFolder) -> None:
     folder.rows_baseline([ROW])
     path = folder.path / "baseline.parquet"
