@@ -1,5 +1,6 @@
 """The ``esrally-ebs`` command: translates words into one typed call each, prints, and sets the exit code."""
 
+import itertools
 import os
 import sys
 import traceback
@@ -147,6 +148,12 @@ def _command_of(words: Sequence[str]) -> str:
     return next((word for word in words if not word.startswith("-")), "")
 
 
+def _named_by(words: Sequence[str]) -> str:
+    """The command that the words name, as its own help writes it."""
+    names = itertools.takewhile(lambda word: not word.startswith("-"), words)
+    return " ".join(["esrally-ebs", *names][: 3 if words[0] in _NAMED else 2])
+
+
 def _be_who_called(words: Sequence[str]) -> None:
     """Under sudo, continue as the calling user if only some steps, or none, need root."""
     if not os.environ.get("SUDO_UID"):
@@ -200,7 +207,8 @@ def _run(argv: Sequence[str] | None) -> int:
         if not isinstance(error, _MISUSE):
             return _unforeseen(error)
         what = error.format_message().rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
-        command = error.ctx.command_path if error.ctx else "esrally-ebs"  # type: ignore[attr-defined]
+        context = error.ctx  # type: ignore[attr-defined]  # None for an option without its value
+        command = context.command_path if context else _named_by(words)
         if what:  # a command without words prints its help only
             complain(f"esrally-ebs: {what}; see '{command} --help'")
         return 2

@@ -33,6 +33,8 @@ from esrally_ebs.store import SessionFolder
         (["nonsense"], "No such command 'nonsense'"),
         (["sessions", "--nonsense"], "No such option: --nonsense"),
         (["report"], "Missing argument"),
+        (["report", "x", "--against"], "requires an argument; see 'esrally-ebs report --help'"),
+        (["volumes", "set", "--credits"], "requires an argument; see 'esrally-ebs volumes set --help'"),
         (["simulate", "\udcff.toml"], "/\\udcff.toml: No such file"),
         (["volumes", "set", "gp2", "--credits", "2"], "--credits"),
         (["volumes", "modify", "vol-1", "--iops", "0", "--size", "200GiB"], "--iops"),
