@@ -346,7 +346,7 @@ def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = Non
     try:
         table = tomllib.loads(text)
     except ValueError as error:  # also raised for numbers with more digits than Python reads
-        raise PlanError(f"{source}: not TOML: {error}") from error
+        raise PlanError(f"{source}: not TOML: {error}; mend it there: docs/plans.md has a plan") from error
     except RecursionError as error:
         raise PlanError(
             f"{source}: lists or tables are nested too deeply; no key of a plan needs it"
