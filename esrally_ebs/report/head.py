@@ -123,7 +123,9 @@ def verdict(
 def _uncompared(session: Session, findings: Findings) -> str:
     measured = " and ".join(arm_names(session).values())
     if session.kind == "trace":
-        return f"I/Os of {measured} were recorded and nothing is compared: 'esrally-ebs usage' reads them."
+        predicts = "; 'esrally-ebs advise' predicts its requests" if session.samples.num_rows else ""
+        recorded = f"I/Os of {measured} were recorded and nothing is compared"
+        return f"{recorded}: 'esrally-ebs usage' reads this folder{predicts}."
     if findings.summaries:
         return f"No search was compared; the tables show what was measured on {measured}."
     if not session.baseline.num_rows:
@@ -370,7 +372,7 @@ def cost(arm_costs: Sequence[ArmCost], reference: str) -> str:
     base = usd.get(reference)
     parts = [
         f"{arm} {price:,.2f} USD"
-        + (f" ({price / base - 1:+z.0%})".replace("%", " %") if base and arm != reference else "")
+        + (f" ({price / base - 1:+z,.0%})".replace("%", " %") if base and arm != reference else "")
         for arm, price in usd.items()
     ]
     region = next(one.price.region for one in arm_costs if one.price is not None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import eight_rounds
 import pyarrow as pa
 import pytest
 import session_in_memory
@@ -403,3 +404,27 @@ def test_the_environment_says_how_tasks_are_asked_and_shows_no_hash_of_what() ->
     built = report.build(session_in_memory.session(environment={"tasks": asked}))
     table = next(table for table in built.tables if table.key == "environment")
     assert [row.item for row in table.rows if row.item.startswith("tasks")] == ["tasks t clients"]
+
+
+def test_a_recording_names_the_commands_that_read_it(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path, "s", kind="trace", plan=small_plan())
+    folder.update(arms=[arm("gp2")])
+    folder.finish(State.COMPLETE)
+    start = "I/Os of gp2 (emulated) were recorded and nothing is compared: 'esrally-ebs usage' reads"
+    assert report.build(load_session(folder.path)).verdict == f"{start} this folder."
+    with folder.part_writer("samples") as writer:
+        writer.add([sample("gp2", 1, "q", START, 0.1)])
+    with_requests = load_session(folder.path)
+    assert (
+        report.build(with_requests).verdict
+        == f"{start} this folder; 'esrally-ebs advise' predicts its requests."
+    )
+
+
+def test_a_price_many_times_as_high_has_thousands_apart(tmp_path: Path) -> None:
+    arms = [
+        eight_rounds.named("gp3"),
+        eight_rounds.named("big", type="io2", iops=16_000, throughput_bytes_per_s=None),
+    ]
+    made = eight_rounds.built(tmp_path, eight_rounds.rows({"gp3": 1.0, "big": 0.8}), arms)
+    assert re.search(r"big 1,\d{3}\.\d\d USD \(\+\d\d,\d{3} %\)", made.cost)

@@ -173,14 +173,6 @@ def test_a_session_without_arms_measured_nothing_on_nobody(tmp_path: Path) -> No
     assert report.build(load_session(folder.path)).verdict.endswith("Nothing was measured.")
 
 
-def test_a_recording_is_not_said_to_have_measured_nothing(tmp_path: Path) -> None:
-    folder = SessionFolder.create(tmp_path, "s", kind="trace", plan=small_plan())
-    folder.update(arms=[arm("gp2")])
-    folder.finish(State.COMPLETE)
-    verdict = report.build(load_session(folder.path)).verdict
-    assert verdict.startswith("I/Os of gp2 (emulated) were recorded and nothing is compared")
-
-
 @pytest.mark.parametrize("state", [State.CANCELLED, State.FAILED, State.RUNNING])
 @pytest.mark.parametrize("left", [("q", ARMS), ("q", ARMS[:1]), ("r", ARMS[:1])])
 def test_a_round_that_was_cut_off_takes_no_verdict_from_those_before(
