@@ -31,6 +31,7 @@ _SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
 _HEAD = re.compile(rf"^{_RUN}|\b{_RUN}\S+ \(")  # that line, also behind what something else put before it
 _DEVICE = ("Device", "Device:", "DEV")
+_DEVICE_TITLE = re.compile(r"\bDevice:?\s")  # iostat's
 _NUMBERS_BELOW = re.compile(r"^(\S+)\n {13}", re.MULTILINE)  # their device's name: -h before sysstat 12
 NOT_TEXT = re.compile(r"\0|\x1b\[[\d;]*m")  # after a crash of the machine; S_COLORS=always
 _DOTTED_TIME = re.compile(  # Finnish; but not a date before another time, as in Ukrainian
@@ -185,6 +186,7 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
     titles of each table do. A log may have several runs, with unknown gaps between.
     """
     seconds, time_s, now_s, is_table = 0.0, -1.0, 0.0, False
+    is_iostat = _DEVICE_TITLE.search(text) is not None
     text = _DOTTED_TIME.sub(r"\1:\2:\3", _NUMBERS_BELOW.sub(r"\1 ", text))
     text = _SINCE_EPOCH.sub(lambda time: str(timedelta(seconds=int(time[0]) % _DAY_S)), text)
     for line in text.splitlines():
@@ -196,6 +198,8 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
             continue
         if clock:
             before_s, time_s = time_s, _second_of_day(clock)
+            if is_iostat and seconds > 2 * _JITTER_S and (time_s - before_s) % _DAY_S == 1:
+                time_s = before_s  # a report that another program was still reading as the second ended
             if is_table and words and not line[: clock.start()].strip() and time_s < before_s:
                 now_s -= before_s - time_s
             elif time_s != before_s:  # a line of sar's has the time of its report

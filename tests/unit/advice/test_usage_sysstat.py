@@ -235,6 +235,16 @@ def test_devices_are_told_apart_though_journald_put_a_host_before_them() -> None
     assert parse_usage(runs, "log", "nvme1n1") == 2 * IOSTAT_READ
 
 
+def test_a_report_that_journald_reads_over_the_end_of_a_second_is_one() -> None:
+    """The devices below had a second of it, and the rest of the minute counted as idle."""
+    once = stamped("Nov 22 {} ")
+    report = once[once.index("Nov 22 00:00:00") :]
+    later = [report.replace("00:00:00", f"00:00:{n}0") for n in (1, 2)]
+    cut = later[0].index("Nov 22 00:00:10 nvme1n1")
+    later[0] = later[0][:cut] + later[0][cut:].replace(":10", ":11")
+    assert parse_usage("\n".join((once, *later)), "log") == 3 * IOSTAT_READ
+
+
 @pytest.mark.parametrize(
     ("before", "after"), [("01:59:50", "03:00:00"), ("02:59:50", "02:00:00"), ("00:59:49", "00:00:00")]
 )
