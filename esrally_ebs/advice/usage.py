@@ -128,7 +128,13 @@ def _is_json(text: str) -> bool:
 def usage_notes(text: str) -> tuple[str, ...]:
     """Notes that a log needs besides its intervals."""
     notes = []
-    if len(machines := list(dict.fromkeys(map("".join, _MACHINE.findall(text))))) > 1:
+    runs = _MACHINE.findall(text)
+    if (count := sum(1 for of_text, _ in runs if of_text)) > 1:
+        notes.append(
+            f"The log has {count} runs. The time between them is left out, though burst credits come back"
+            " in it."
+        )
+    if len(machines := list(dict.fromkeys(map("".join, runs)))) > 1:
         notes.append(
             f"The log is of {len(machines)} machines ({', '.join(machines[:3])}), whose reports count one"
             " after the other. If they ran at the same time, give the log of each by itself."

@@ -198,8 +198,7 @@ def test_machines_that_ran_at_the_same_time_are_not_one_volume() -> None:
     assert len(parse_usage(of("ab", 1), "log")) == 12  # an hour twice: its clock may have been set back
     with pytest.raises(FormatError, match="several reports of nvme1n1 for the same time; give one machine's"):
         parse_usage(of("ab", 3), "log")
-    assert not usage_notes(2 * IOSTAT)
-    (note,) = usage_notes(IOSTAT + IOSTAT.replace("(host)", "(other)"))
+    (_, note) = usage_notes(IOSTAT + IOSTAT.replace("(host)", "(other)"))
     assert note.startswith("The log is of 2 machines (host, other), whose reports count one after the other.")
     assert usage_notes(as_json(IOSTAT) + as_json(IOSTAT).replace('"host"', '"other"')) == (note,)
 
@@ -224,6 +223,9 @@ def test_of_runs_that_were_added_to_one_log_the_first_reports_are_left_out() -> 
     assert parse_usage(f"{IOSTAT}\n{later}", "log") == 2 * IOSTAT_READ
     without_times = re.sub(r"\n\d\d/.*", "", IOSTAT)
     assert parse_usage(f"{IOSTAT}\n{without_times}", "log") == IOSTAT_READ
+    assert usage_notes(IOSTAT) == usage_notes(SADF) == ()
+    (note,) = usage_notes(2 * IOSTAT)
+    assert note.startswith("The log has 2 runs. The time between them is left out")
 
 
 def test_devices_are_told_apart_though_journald_put_a_host_before_them() -> None:
