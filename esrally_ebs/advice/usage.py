@@ -244,7 +244,8 @@ def _chosen(
 def _require_all(sums: Mapping[str, Mapping[datetime, float]], device: str | None) -> None:
     """Raise ValueError if a metric is missing, or the sizes of counted I/Os are missing or too small."""
     if missing := [name for name in _METRICS if name not in sums]:
-        raise ValueError(f"no sums of {missing[0]}" + (f" in whose label {device} stands" if device else ""))
+        where = f" in whose label {device} stands" if device else ": its name must be in a result's label"
+        raise ValueError(f"no sums of {missing[0]}{where}")
     for counts, sizes in (_METRICS[:2], _METRICS[2:]):
         if any(sums[counts].values()) != any(sums[sizes].values()):
             raise ValueError(f"of {counts} and {sizes} one has nothing; give both of one volume and time")

@@ -79,6 +79,7 @@ def test_cloudwatch_is_read_by_its_labels() -> None:
         (CLOUDWATCH[:-2], "no whole JSON, .* line 1 .* copy it when what writes it has ended"),
         # bytes of no I/Os reach no limit, and I/Os of no bytes none of throughput
         (changed(0, Values=[0, 0]), "of VolumeReadOps and VolumeReadBytes one has nothing"),
+        (changed(0, Label="reads"), "no sums of VolumeReadOps: its name must be in a result's label; give"),
         # the mean size of an I/O, as a console shows it, beside sums of I/Os
         (changed(1, Values=[1000, 1000]), "VolumeReadBytes are under 512 for each of VolumeReadOps; ask for"),
         (changed(3, Values=[], Timestamps=[]), "of VolumeWriteOps and VolumeWriteBytes one has nothing"),
