@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -12,6 +12,7 @@ from rich.text import Text
 from esrally_ebs.checks import requirements
 from esrally_ebs.cli.output import Json, complain, console, new_table, put
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.caller import caller
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import Check
 from esrally_ebs.session import clean, host_client
@@ -53,7 +54,7 @@ def clean_command(
     if silence:
         _report(f"the Docker engine was not asked for nodes of killed sessions: {silence}")
         is_noted = True
-    for line, is_there in host_client.leftovers(home()):
+    for line, is_there in _left_on_hosts():
         if is_there:
             problems.append(line)
         else:
@@ -64,6 +65,20 @@ def clean_command(
     if not problems:
         _report(f"nothing {'else ' if is_noted else ''}is left behind")
     return 3 if problems else 0
+
+
+def _left_on_hosts() -> Iterator[tuple[str, bool]]:
+    """What data hosts still have of this user's sessions; by sudo, of the caller's, too.
+
+    These come last: SSH gets in there as the caller, which this process becomes for good.
+    """
+    user = caller()
+    last = home(user.home) if user else home()
+    if last != home():
+        yield from host_client.leftovers(home())
+    if user is not None:
+        user.become()
+    yield from host_client.leftovers(last)
 
 
 def _name_elsewhere() -> bool:

@@ -5,13 +5,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
 
-from esrally_ebs.cli import main
+from esrally_ebs.cli import machine, main
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.procfs import parse_mountinfo
 from esrally_ebs.model import VolumeSpec, short_name
 from esrally_ebs.node.dataset import unfinished_folder
@@ -123,6 +125,31 @@ def test_volumes_of_a_session_that_was_killed_in_another_run_directory_are_named
         f" ESRALLY_EBS_RUN='{there}' esrally-ebs clean\nnothing else is left behind\n"
     )
     assert (there / "s" / "owner").read_text() == "1 0"
+
+
+def test_by_sudo_data_hosts_are_asked_for_sessions_of_the_caller_as_the_caller(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fio on data hosts needs no root: its sessions are in the user's home, whose keys SSH takes."""
+    asked: list[Path | str] = []
+    monkeypatch.delenv("ESRALLY_EBS_HOME")
+    monkeypatch.setenv("HOME", str(run.parent / "root"))
+    theirs = Caller(12345, 12345, "someone", str(run.parent / "theirs"))
+    monkeypatch.setattr(machine, "caller", lambda: theirs)
+    monkeypatch.setattr(Caller, "become", lambda user: asked.append(user.name))
+
+    def leftovers(home: Path) -> Iterator[tuple[str, bool]]:
+        asked.append(home.relative_to(run.parent).parts[0])
+        yield f"host a: still holds session of {asked[-1]}", True
+
+    monkeypatch.setattr(machine.host_client, "leftovers", leftovers)
+    assert main(["clean"]) == 3
+    assert asked == ["root", "someone", "theirs"]
+    assert capsys.readouterr().err.count("host a: still holds") == 2
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(run.parent / "shared"))
+    asked.clear()
+    assert main(["clean"]) == 3
+    assert asked == ["someone", "shared"]
 
 
 def test_detaching_goes_on_after_an_arm_that_stays(run: Path) -> None:
