@@ -166,8 +166,12 @@ def _remove_of_earlier_boots() -> list[Path]:
 def _unfinished_before(booted_s: float, home: Path) -> list[Path]:
     # a clock set since then makes folders of running sessions look older than this boot
     of_now = [path for one in running.sessions()[0] for path in _unfinished_of(one, home)]
-    folders = (path for path in (home / "datasets").glob("*") if _UNFINISHED.fullmatch(path.name))
-    return [path for path in folders if path.lstat().st_ctime < booted_s and path not in of_now]
+    folders: list[Path] = []
+    for path in (home / "datasets").glob("*"):
+        with suppress(FileNotFoundError):  # finished, or removed, meanwhile
+            if _UNFINISHED.fullmatch(path.name) and path.lstat().st_ctime < booted_s and path not in of_now:
+                folders.append(path)
+    return folders
 
 
 def _remove_all(folders: Iterable[Path]) -> None:

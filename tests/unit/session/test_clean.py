@@ -79,6 +79,22 @@ def test_what_a_reboot_ended_goes_and_what_is_of_this_boot_stays(
     assert images[1].exists()
 
 
+def test_an_index_that_is_finished_while_clean_looks_at_it_does_not_end_clean(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Finishing:
+        def fullmatch(self, name: str) -> bool:
+            (datasets / name).rename(datasets / "0123")
+            return True
+
+    datasets = run.parent / "home" / "datasets"
+    unfinished_folder(run.parent / "home", "0123", "another").mkdir(parents=True)
+    monkeypatch.setattr(clean, "_UNFINISHED", Finishing())
+    monkeypatch.setattr(clean, "booted_at_s", lambda: time.time() + 3600)
+    assert list(clean.clean()) == []
+    assert (datasets / "0123").exists()
+
+
 def test_an_index_that_a_session_is_building_stays_when_the_clock_was_set_on(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
