@@ -154,11 +154,10 @@ def _wipe(history: History, state: ArmState) -> Step | None:
     """Remove what we made from an instance's disk, which stays. Volumes are deleted with their contents."""
     if history.goal.sort != "instance-store":
         return None
-    written = history.begun("stripe") or history.begun("format")  # to a disk that was blank when we took it
     for device in state.devices:
         key = f"wipe/{device.serial}"
         # a stripe's data may be where "blank" does not look: only a completed wipe counts
-        unsigned = written and not device.signature and not (device.blank and history.done(key) is not None)
+        unsigned = not device.signature and not (device.blank and history.done(key) is not None)
         if device.uuid == history.goal.filesystem_uuid or unsigned:
             return HostWork(
                 key=key,
@@ -166,6 +165,16 @@ def _wipe(history: History, state: ArmState) -> Step | None:
                 arguments={"serial": device.serial, "device": str(device.path), "uuid": device.uuid},
             )
     return None
+
+
+def devices_down(history: History, state: ArmState) -> Step | None:
+    """The next step back to devices that nothing uses; they may be gone already.
+
+    Disks of the instance to which nothing was written were only claimed: others may have taken them since.
+    """
+    if history.goal.sort == "instance-store" and not (history.begun("stripe") or history.begun("format")):
+        return None
+    return _down(history, state)
 
 
 def _target(history: History, state: ArmState) -> ArmDevice:
@@ -194,7 +203,6 @@ def _claim(history: History, state: ArmState) -> Step | None:
 
 # The next step from bare devices to a mounted file system.
 devices_up = in_order(_initialise, _stripe, _format, _mount)
-# The next step back to devices that nothing uses; they may be gone already.
-devices_down = in_order(_unmount, _unstripe, _check_holders, _wipe)
+_down = in_order(_unmount, _unstripe, _check_holders, _wipe)
 # The next step towards mounted disks of the instance; the way back is that of all devices.
 local_up = in_order(_claim, devices_up)

@@ -192,6 +192,24 @@ def test_a_disk_that_was_written_to_is_wiped_once_even_if_it_looks_blank() -> No
     assert devices_down(History(goal=goal), there) is None  # never written to
 
 
+def test_disks_that_were_only_claimed_are_left_to_who_has_taken_them_since() -> None:
+    """Once 'mdadm --zero-superblock' was run on the disks of another's array that was not mounted."""
+    goal = goal_of(spec("instance-store", stripes=2))
+    disks = {
+        name: device(serial=name, signature="linux_raid_member", blank=False) for name in ("AWS1", "AWS2")
+    }
+    array = device(serial="ebs-1", path=Path("/dev/md127"), signature="ext4", uuid="theirs", blank=False)
+    claim = entry("claim", "done", serials=list(disks))
+    mounted = replace(array, mounts=(Path("/data"),))
+    for one in (array, mounted):
+        there = ArmState(host=HostState(devices=disks, array=one))
+        assert devices_down(History(goal=goal, entries=(claim,)), there) is None
+    ours = History(goal=goal, entries=(claim, entry("stripe", "intent")))
+    step = devices_down(ours, ArmState(host=HostState(devices=disks, array=array)))
+    assert isinstance(step, HostWork)
+    assert step.operation == "unstripe"
+
+
 def test_a_volume_to_which_someone_copied_our_tags_is_neither_detached_nor_deleted() -> None:
     assert volumes_of.down(CREATED, state(attached(id="vol-0fsomeone"))) is None
 
