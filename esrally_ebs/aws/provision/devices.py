@@ -32,8 +32,8 @@ def _initialise(history: History, state: ArmState) -> Step | None:
 
 def _stripe(history: History, state: ArmState) -> Step | None:
     goal = history.goal
-    if goal.count == 1 or state.host.array is not None:
-        return None
+    if goal.count == 1 or (state.host.array is not None and history.begun("stripe")):
+        return None  # else an array is of a session that has taken the same disks
     devices = state.devices
     for device in devices:
         if not device.blank or device.mounts or device.holders:

@@ -11,7 +11,7 @@ from fake_machine import GIB, FakeMachine
 
 from esrally_ebs.aws.instance import REHEARSAL_VARIABLE, Place, place_of
 from esrally_ebs.aws.provision import ebs as volumes_of
-from esrally_ebs.aws.provision.devices import devices_down
+from esrally_ebs.aws.provision.devices import devices_down, local_up
 from esrally_ebs.aws.provision.efs import efs_down
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, new_goal
 from esrally_ebs.aws.provision.host import HIDDEN_HOLDER, ArmDevice, HostState
@@ -208,6 +208,21 @@ def test_disks_that_were_only_claimed_are_left_to_who_has_taken_them_since() -> 
     step = devices_down(ours, ArmState(host=HostState(devices=disks, array=array)))
     assert isinstance(step, HostWork)
     assert step.operation == "unstripe"
+
+
+def test_an_array_that_another_session_has_just_made_of_the_same_disks_is_not_formatted() -> None:
+    """Both have claimed them while they were blank."""
+    goal = goal_of(spec("instance-store", stripes=2))
+    member = device(signature="linux_raid_member", blank=False, holders=("md127",))
+    disks = {name: replace(member, serial=name) for name in ("AWS1", "AWS2")}
+    array = device(serial="ebs-1", path=Path("/dev/md127"), blank=True)
+    there = ArmState(host=HostState(devices=disks, array=array))
+    claim = entry("claim", "done", serials=list(disks))
+    with pytest.raises(SetupError, match=r"\(AWS1\) is not empty; take the arm down and try again"):
+        local_up(History(goal=goal, entries=(claim,)), there)
+    step = local_up(History(goal=goal, entries=(claim, entry("stripe", "intent"))), there)
+    assert isinstance(step, HostWork)
+    assert step.operation == "mkfs"
 
 
 def test_a_volume_to_which_someone_copied_our_tags_is_neither_detached_nor_deleted() -> None:
