@@ -156,7 +156,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         slower_s=_slower_than_model(session, spec, ios) if session.kind == "trace" else 0.0,
         logged=session.kind == "trace",
     )
-    _require_no_hole(session, arm, np.diff(whole.first))
+    _require_no_hole(session, arm, whole, reads_at_s[~within[reads.to_numpy()]])
     return _unperturbed(whole, session)
 
 
@@ -444,19 +444,28 @@ def _crossing(reads: pa.Table, edges_s: tuple[Column, Column], *, closely: bool)
     return max(shares)
 
 
-def _require_no_hole(session: Session, arm: str, ios: Column) -> None:
-    """Require no run of requests without I/O among requests with some; ``ios`` counts each request's.
+def _require_no_hole(session: Session, arm: str, whole: Recording, outside_s: Column) -> None:
+    """Require no run of requests without I/O among requests with some; ``outside_s``: reads of no request.
 
-    Another tool's trace may lack a stretch without saying so.
+    Another tool's trace may lack a stretch without saying so. The first or last requests may have been
+    answered from memory, unless, of a log, the volume read as much meanwhile: then a clock was set.
     """
+    ios = np.diff(whole.first)
+    edges_s = np.append(whole.began_s, np.inf)
     changes = np.flatnonzero(np.diff(np.concatenate(([0], ios == 0, [0]))))
     for begin, end in zip(changes[::2], changes[1::2], strict=True):
-        others = ios[:begin] > 0, ios[end:] > 0
-        if min(end - begin, *map(len, others)) >= MIN_HOLE and min(map(np.mean, others)) >= MOST_HAVE:
+        others = [side for side in (ios[:begin], ios[end:]) if len(side)]
+        if min((end - begin, *map(len, others))) < MIN_HOLE or not others:
+            continue
+        if min(np.mean(side > 0) for side in others) < MOST_HAVE:
+            continue
+        first, last = np.searchsorted(outside_s, (edges_s[begin], edges_s[end]))
+        reads = np.median(ios[ios > 0]) * (end - begin)
+        doubt = "is a part of the trace missing" if len(others) > 1 else "was a clock set meanwhile"
+        if len(others) > 1 or (whole.logged and last - first > reads / 2):
             raise MeasurementError(
                 f"session {session.id}: {end - begin:,} requests of arm {arm!r} one after the other have no"
-                " I/O, those before and after them have; is a part of the trace missing? give the log of the"
-                " time before or after it"
+                f" I/O, others have; {doubt}? give the log of the time before or after it"
             )
 
 

@@ -209,6 +209,18 @@ def test_a_log_whose_trace_lacks_a_stretch_is_refused() -> None:
     assert recording(replace(made, telemetry=ios, events=(note,))).requests == REQUESTS
 
 
+@pytest.mark.parametrize("later", [range(32, REQUESTS), range(16)])
+def test_a_clock_that_was_set_while_requests_were_logged_is_no_memory(later: range) -> None:
+    """Their I/Os came half a second before or after them, so they seemed to compute alone."""
+    made = logged()
+    are_apart = pa.array(np.isin(np.arange(made.telemetry.num_rows) // IOS, later))
+    parts = made.telemetry.filter(are_apart), made.telemetry.filter(pc.invert(are_apart))
+    ios = pa.concat_tables([moved(parts[0], 0.5), parts[1]]).sort_by("at_s")
+    said = rf"{len(later)} requests of arm 'a' .* have no I/O, others have; was a clock set"
+    with pytest.raises(MeasurementError, match=said):
+        recording(replace(made, telemetry=ios))
+
+
 def test_a_volume_that_is_another_than_was_said_is_refused() -> None:
     made = logged()
     local = replace(GP3, type="instance-store", iops=200_000, throughput_bytes_per_s=None)
