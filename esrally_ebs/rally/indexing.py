@@ -107,14 +107,15 @@ class TrackIndexing:
         with self._one_line("documents"):
             self.prepare()
         loader.set_absolute_data_path(self.cfg, self.track)
-        return MERGE_ROOM * self._share() * sum(path.stat().st_size for path in self._files())
+        return MERGE_ROOM * self._indexed_bytes()
 
-    def _share(self) -> float:
-        """Which part of the documents is indexed at most: all, unless each bulk task takes a percentage."""
+    def _indexed_bytes(self) -> float:
+        """Size of what each bulk task indexes of its documents, or of all if no such task says which."""
         tasks = (task for element in self.track.challenges[0].schedule for task in element)
-        given = [task.operation.params for task in tasks if task.operation.type == "bulk"]
-        percent = sum(float(params.get("ingest-percentage", 100)) for params in given) if given else 100
-        return min(percent / 100, 1.0)
+        bulks = [task for task in tasks if task.operation.type == "bulk"]
+        sources = [loader.operation_parameters(self.track, task) for task in bulks]
+        parts = [_part_bytes(source) for source in sources if hasattr(source, "corpora")]
+        return sum(parts) or sum(path.stat().st_size for path in self._files())
 
     def _files(self) -> Mapping[Path, int]:
         """Existing files to index, with their number of documents."""
@@ -236,6 +237,16 @@ def _code(root: Path) -> list[Path]:
     files = {*root.rglob("*.py"), *(path for package in packages - {root} for path in _visible(package))}
     # an editor's lock is no file
     return sorted(path for path in files if path.is_file() and path.suffix != ".pyc")
+
+
+def _part_bytes(source: Any) -> float:
+    """Size of the part of its documents that a parameter source of Rally's for bulk requests takes."""
+    documents = [each for corpus in source.corpora for each in corpus.documents]
+    paths = [Path(each.document_file) for each in documents]
+    share = getattr(source, "ingest_percentage", 100.0) / 100
+    if most := getattr(source, "ingest_doc_count", None):
+        share = most / sum(each.number_of_documents for each in documents)
+    return share * float(sum(path.stat().st_size for path in paths if path.is_file()))
 
 
 def _is_own_code(task: Any) -> bool:

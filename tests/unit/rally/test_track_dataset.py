@@ -181,17 +181,21 @@ def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("percentages", "share"), [([], 1.0), ([10], 0.1), (["2.5", 10], 0.125), ([None], 1.0), ([None, 50], 1.0)]
+    ("given", "share"),
+    [
+        ([], 1.0),
+        ([{"ingest-percentage": 10}], 0.1),
+        ([{"ingest-percentage": "2.5"}, {"ingest-doc-count": 40}], 0.125),  # of 400
+        ([{}], 1.0),
+        ([{}, {"ingest-percentage": 50}], 1.5),  # the first half again
+    ],
 )
-def test_room_is_asked_for_what_is_indexed_of_the_documents(
-    tmp_path: Path, percentages: list[Any], share: float
-) -> None:
+def test_room_is_asked_for_what_is_indexed(tmp_path: Path, given: list[Any], share: float) -> None:
     folder = tmp_path / "papers"
     folder.mkdir()
     user_tracks.papers(folder)
     cfg = configuration(tmp_path, pipeline="from-sources")
     track = read_track(cfg, folder)
-    given = ({} if each is None else {"ingest-percentage": each} for each in percentages)
     bulks = [
         rally_track.Task(f"{number}", rally_track.Operation("bulk", "bulk", params={"bulk-size": 5, **own}))
         for number, own in enumerate(given)
