@@ -162,17 +162,17 @@ def format_of(form: str | None, output: Path | None, known: Iterable[str] = repo
 
     Raises PlanError for an unknown one and for a file that cannot be written, before hours of measuring.
     """
-    if form is not None and form not in known:
+    named = None if form is None else _format_called(form, known)
+    if form is not None and named is None:
         raise PlanError(f"--format {form}: choose one of {', '.join(known)}")
+    form = named
     if output is None:
         return form or "text"
     if not output.parent.is_dir():
         raise PlanError(f"--output {output}: there is no folder {output.parent}; make it first")
     if output.is_dir():
         raise PlanError(f"--output {output}: is a folder; name a file")
-    suffix = output.suffix[1:].lower()
-    suffix = "html" if suffix == "htm" else suffix
-    form = form or next((name for name in known if suffix in (name, report.SUFFIX.get(name))), None)
+    form = form or _format_called(output.suffix[1:], known)
     kind, packed = mimetypes.guess_type(output.name)
     kind = packed or kind or "text/plain"
     if form is None and not kind.startswith("text/"):
@@ -180,6 +180,12 @@ def format_of(form: str | None, output: Path | None, known: Iterable[str] = repo
             f"--output {output}: nothing is written as {kind}; give --format, one of {', '.join(known)}"
         )
     return form or "text"
+
+
+def _format_called(word: str, known: Iterable[str]) -> str | None:
+    """The format with this name or ending; None if there is none."""
+    word = "html" if word.lower() == "htm" else word.lower()
+    return next((name for name in known if word in (name, report.SUFFIX.get(name))), None)
 
 
 def give(built: report.Report, form: str, output: Path | None) -> None:
