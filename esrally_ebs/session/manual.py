@@ -140,21 +140,21 @@ def change(
     """The change that command line options describe. Raises PlanError for a value that cannot be read."""
     return modify_volume.VolumeChange(
         type=type_,
-        size_gib=None if size is None else _whole(parse_bytes(size), GIB, f"size: {size} is no whole GiB"),
+        size_gib=None if size is None else _whole(f"size: {size}", parse_bytes(size), GIB),
         iops=iops,
         throughput_mib=None
         if throughput is None
-        else _whole(parse_rate(throughput), MIB, f"throughput: {throughput} is no whole MiB/s"),
+        else _whole(f"throughput: {throughput}", parse_rate(throughput), MIB),
     )
 
 
-def _whole(count: int, unit: int, otherwise: str) -> int:
+def _whole(given: str, count: int, unit: int) -> int:
     """The count in whole units. Raises PlanError if it is 0 or not a whole number of units."""
     if count < unit or count % unit:
-        raise PlanError(
-            f"{otherwise}, which AWS counts in; write for example {max(1, round(count / unit))}"
-            f"{'GiB' if unit == GIB else 'MiB/s'}"
-        )
+        name = "GiB" if unit == GIB else "MiB/s"
+        is_bare = given.endswith(f" {count}") and count < unit  # without a unit, which is bytes
+        example = max(1, count if is_bare else round(count / unit))
+        raise PlanError(f"{given} is no whole {name}, which AWS counts in; write for example {example}{name}")
     return count // unit
 
 
