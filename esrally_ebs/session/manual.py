@@ -17,7 +17,7 @@ from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import mount_at, users_of
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.machine.resources import plan_path, run_dir
-from esrally_ebs.model import BY_HAND, Backend, Volume, VolumeSpec
+from esrally_ebs.model import BY_HAND, Backend, Kind, Volume, VolumeSpec
 from esrally_ebs.plan import load_plan
 from esrally_ebs.session import clean
 from esrally_ebs.session.asking import Say, say_nothing
@@ -122,6 +122,12 @@ def attached() -> list[Volume]:
         for arm in load_context(path).arms
         for volume in arm.volumes
     ]
+
+
+def is_mounted(volume: Volume) -> bool:
+    """False for an emulated volume here that a reboot ended; the record of it may be on disk still."""
+    is_here = volume.kind is Kind.EMULATED and volume.spec.host is None
+    return not is_here or mount_at(volume.mount) is not None
 
 
 def mounts(used: Iterable[Path] = ()) -> list[Identity]:

@@ -218,10 +218,23 @@ def striped(run: Path) -> Volume:
     return volume
 
 
-@pytest.mark.usefixtures("machine", "striped")
-def test_the_list_has_the_size_of_a_stripe_as_reports_have_it(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("machine")
+def test_the_list_has_the_size_of_a_stripe_as_reports_have_it(
+    striped: Volume, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(manual, "mount_at", {striped.mount: "mounted"}.get)
+    monkeypatch.setattr(manual, "mounts", lambda used: [])
     assert main(["volumes", "list"]) == 0
     assert "2 x 100.0 GiB" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("machine", "striped")
+def test_the_list_has_no_emulated_arm_that_a_reboot_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["volumes", "list"]) == 0
+    shown = capsys.readouterr()
+    rows = [cells(line)[0] for line in shown.out.splitlines() if "│" in line]
+    assert rows == ["/", "/mnt/nvme1n1", "/mnt/nvme2n1"]
+    assert shown.err.startswith("gp3: not mounted any more, as after a reboot; 'esrally-ebs volumes down'")
 
 
 def test_limiters_of_volumes_that_the_kernel_stripes_are_shown_with_those_of_their_instance(
