@@ -67,14 +67,21 @@ def _folder(variable: str, otherwise: str) -> Path:
         raise SetupError(f"{variable}: {error}; set it to a folder") from error
 
 
+def _shipped_plans() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(resource("pipelines").glob("*.toml"))}
+
+
 def plan_path(name: str) -> Path:
     """A plan's file, given by path or by name in ``pipelines/``. Raises PlanError if it is neither."""
     if name.endswith(".toml"):
         try:
-            return Path(name).expanduser().resolve()
+            path = Path(name).expanduser().resolve()
         except RuntimeError as error:
             raise PlanError(f"plan {name}: {error}; write the whole path") from error
-    known = {path.stem: path for path in sorted(resource("pipelines").glob("*.toml"))}
+        if not os.path.lexists(path) and path.stem in _shipped_plans():
+            raise PlanError(f"{path}: No such file; write {path.stem!r} for our plan of that name")
+        return path
+    known = _shipped_plans()
     if name not in known:
         raise PlanError(
             f"plan {name!r}: there is none of that name; choose one of {', '.join(known)}, or give the path "

@@ -34,6 +34,18 @@ def test_a_plan_in_a_home_that_nobody_knows_is_refused() -> None:
         plan_path("~nobody-of-that-name/a.toml")
 
 
+@pytest.mark.parametrize("name", ["gp2-vs-gp3.toml", "pipelines/gp2-vs-gp3.toml"])
+def test_a_plan_of_ours_that_is_not_here_is_named_as_it_is_to_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlanError, match=r"gp2-vs-gp3\.toml: No such file; write 'gp2-vs-gp3' for our plan"):
+        plan_path(name)
+    own = tmp_path / "gp2-vs-gp3.toml"
+    own.touch()
+    assert plan_path("gp2-vs-gp3.toml") == own
+
+
 @pytest.mark.parametrize("place", ["environment", "data", "user"])
 def test_files_are_found_wherever_pip_puts_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
