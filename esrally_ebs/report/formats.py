@@ -88,7 +88,7 @@ def _print_table(console: Console, table: Table) -> None:
         for column in (table.columns[place] for place in places):
             rich.add_column(_line(column.title), justify="left" if column.left else "right", overflow="fold")
         for row in table.rows:
-            name = row.item if row.label is None else row.label
+            name = "" if row.continues else row.item
             rich.add_row(_line(name), *(_cell(row.cells[place]) for place in places))
         console.print(rich)
     marked = any(cell.better for row in table.rows for cell in row.cells)
@@ -197,7 +197,7 @@ def _markdown_table(table: Table) -> Iterator[str]:
     yield f"| {' | '.join(map(_escaped, titles))} |"
     yield "|---|" + "".join("---|" if column.left else "---:|" for column in table.columns)
     for row in table.rows:
-        item = row.item if row.label is None else row.label
+        item = "" if row.continues else row.item
         yield f"| {_escaped(item)} | {' | '.join(_markdown_cell(cell) for cell in row.cells)} |"
     for note in table.notes:
         yield from ("", _escaped(note))

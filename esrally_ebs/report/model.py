@@ -39,7 +39,7 @@ class Row:
 
     item: str
     cells: tuple[Cell, ...]
-    label: str | None = None  # shown to people instead of the item
+    continues: bool = False  # the item of the row above, which people are not shown again
     key: str = ""  # the table's key in CSV and JSON, if not the table's own
 
     @property

@@ -126,7 +126,7 @@ def _row(findings: Findings, task: str, arms: Sequence[str], position: int) -> R
         else:
             cells.append(_BLANK)
     key = f"{_key(findings)}_p{percentile}"
-    return Row(item=task, cells=tuple(cells), label="" if position else None, key=key)
+    return Row(item=task, cells=tuple(cells), continues=position > 0, key=key)
 
 
 def _best(comparisons: Sequence[Comparison], position: int) -> set[str]:

@@ -234,8 +234,8 @@ def _table(table: Table) -> Iterator[str]:
         cells = "".join(
             _cell(cell, left=column.left) for column, cell in zip(table.columns, row.cells, strict=True)
         )
-        lower = list(takewhile(lambda row: row.label == "", table.rows[place + 1 :]))
-        yield f"<tr>{cells}</tr>" if row.label == "" else f"<tr>{_heading(row, len(lower))}{cells}</tr>"
+        lower = list(takewhile(lambda row: row.continues, table.rows[place + 1 :]))
+        yield f"<tr>{cells}</tr>" if row.continues else f"<tr>{_heading(row, len(lower))}{cells}</tr>"
     yield "</tbody></table></div>"
     for note in table.notes:
         yield f'<p class="note">{escape(note)}</p>'

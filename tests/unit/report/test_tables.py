@@ -17,7 +17,7 @@ def test_percentiles_of_a_task_stand_together_and_apart_for_programs(tmp_path: P
     made = report.build(load_session(record(tmp_path)))
     (table,) = [table for table in made.tables if table.key == "service_time"]
     assert [row.cells[0].text for row in table.rows[:3]] == ["p50", "p90", "p99"]
-    assert [row.label for row in table.rows[:3]] == [None, "", ""]
+    assert [row.continues for row in table.rows[:3]] == [False, True, True]
     tables = json.loads(report.render_json(made))["tables"]
     assert [key for key in tables if "service_time" in key or "together" in key] == [
         "service_time_p50",
