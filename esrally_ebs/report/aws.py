@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from esrally_ebs.report.conditions import series_of, turns_of
-from esrally_ebs.report.model import NOTHING, Cell, Row, Table, Value, plain_text, quantity, titled, word
+from esrally_ebs.report.model import NOTHING, Cell, Row, Table, Value, plain_range, quantity, titled, word
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes
 
@@ -156,5 +156,4 @@ def _range(name: str, series: tuple[Floats, Floats] | None) -> Cell:
     if series is None:
         return NOTHING
     low, high = float(series[1].min()), float(series[1].max())
-    text = plain_text(low) if low == high else f"{plain_text(low)} to {plain_text(high)}"
-    return Cell(text=text, facts={f"{name}_min": low, f"{name}_max": high})
+    return Cell(text=plain_range(low, high), facts={f"{name}_min": low, f"{name}_max": high})

@@ -264,3 +264,8 @@ def plain_text(value: Value) -> str:
     if math.isfinite(value) and (value == int(value) or abs(value) >= 1000):
         return f"{value:,.0f}"
     return f"{value:.4g}"
+
+
+def plain_range(low: float, high: float) -> str:
+    """Two values as text; one where they are the same."""
+    return plain_text(low) if low == high else f"{plain_text(low)} to {plain_text(high)}"

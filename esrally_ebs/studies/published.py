@@ -23,6 +23,7 @@ from esrally_ebs.report.model import (
     RelativeChange,
     Report,
     Table,
+    plain_range,
     plain_table,
     plain_text,
 )
@@ -325,17 +326,13 @@ def _figure_row(figure: Figure) -> tuple[str, ...]:
     return (
         name_of(figure),
         published.kind.unit,
-        ("about " if published.about else "") + _span(published.low, published.high),
-        _span(figure.low, figure.high) if figure.is_corrected else "",
+        ("about " if published.about else "") + plain_range(published.low, published.high),
+        plain_range(figure.low, figure.high) if figure.is_corrected else "",
         plain_text(figure.ours),
         "" if figure.error is None else f"{figure.error * 100:+z.1f} %",
         f"{published.kind.tolerance * 100:.0f} %" if counts else "",
         figure.status.value,
     )
-
-
-def _span(low: float, high: float) -> str:
-    return plain_text(low) if low == high else f"{plain_text(low)} to {plain_text(high)}"
 
 
 def _errors(result: Result) -> tuple[Forest, ...]:
