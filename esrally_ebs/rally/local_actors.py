@@ -124,9 +124,6 @@ class _Loader(importlib.abc.Loader):
         self._original = original
         self._change = change
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._original.create_module(spec)
-
     def exec_module(self, module: ModuleType) -> None:
         self._original.exec_module(module)
         self._change(module)
