@@ -57,6 +57,10 @@ class TrackIndexing:
     def label(self) -> str:
         return f"track {self.track.name}"
 
+    @property
+    def _tasks(self) -> list[Any]:
+        return [task for element in self.track.challenges[0].schedule for task in element]
+
     def require(self, image: str) -> None:
         """Accept any node."""
 
@@ -96,8 +100,7 @@ class TrackIndexing:
                 known |= {path, unpacked, Path(f"{unpacked}.offset")}
                 if downloaded and path.is_file():
                     yield [path.name, *_size_and_time(path)]
-        tasks = [task for element in self.track.challenges[0].schedule for task in element]
-        if any(map(_is_own_code, tasks)):
+        if any(map(_is_own_code, self._tasks)):
             for path in sorted({*_visible(root)} - known):
                 if path.is_file() and path.suffix not in (".py", ".pyc"):  # code is compared as such
                     yield [str(path.relative_to(root)), *_size_and_time(path)]
@@ -111,8 +114,7 @@ class TrackIndexing:
 
     def _indexed_bytes(self) -> float:
         """Size of what each bulk task indexes of its documents, or of all if no such task says which."""
-        tasks = (task for element in self.track.challenges[0].schedule for task in element)
-        bulks = [task for task in tasks if task.operation.type == "bulk"]
+        bulks = [task for task in self._tasks if task.operation.type == "bulk"]
         sources = [loader.operation_parameters(self.track, task) for task in bulks]
         parts = [_part_bytes(source) for source in sources if hasattr(source, "corpora")]
         return sum(parts) or sum(path.stat().st_size for path in self._files())
@@ -129,16 +131,14 @@ class TrackIndexing:
             return
         sizes = (path.stat().st_size / max(count, 1) for path, count in self._files().items())
         largest = max((1.0, *sizes))
-        for element in self.track.challenges[0].schedule:
-            for task in element:
-                if "bulk-size" in task.operation.params:
-                    task.operation.params["bulk-size"] = max(
-                        1, min(_BULK["bulk-size"], int(_BULK_BYTES / largest))
-                    )
+        for task in self._tasks:
+            if "bulk-size" in task.operation.params:
+                size = min(_BULK["bulk-size"], int(_BULK_BYTES / largest))
+                task.operation.params["bulk-size"] = max(1, size)
 
     def _keep_settings(self) -> None:
         """Make transient cluster settings persistent: the arms' nodes are not this one."""
-        for task in (task for element in self.track.challenges[0].schedule for task in element):
+        for task in self._tasks:
             body, path = task.operation.params.get("body"), str(task.operation.params.get("path"))
             sets = task.operation.type == "put-settings" or path.startswith("/_cluster/settings")
             if sets and isinstance(body, dict) and "transient" in body:
