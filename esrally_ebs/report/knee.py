@@ -221,6 +221,8 @@ class Knees:
                 "How knees differ",
                 ("arm", "against", "ratio", "low", "high", "verdict"),
                 differences,
+                "These intervals, and those of all looks, hold together at "
+                f"{format_share(self._session.plan.design.confidence)}.",
             )
         percentile = f"p{self._search.bound.percentile:g} ms"
         yield plain_table(

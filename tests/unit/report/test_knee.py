@@ -116,6 +116,11 @@ def test_programs_have_the_ratio_of_knees_that_the_first_line_has(session: Sessi
     assert [*shown, facts["verdict"]["verdict"], facts["against"]["against"]] == [*said.groups(), "b"]
 
 
+def test_the_table_of_ratios_says_how_sure_it_is(session: Session) -> None:
+    (ratios,) = (table for table in report.build(session).tables if table.key == "knee_ratios")
+    assert ratios.notes == ("These intervals, and those of all looks, hold together at 95%.",)
+
+
 def test_no_ratio_is_given_of_arms_without_knees() -> None:
     built = report.build(recorded({"a": 1, "b": 2}, bound="p99=1ms"))
     assert "knee_ratios" not in [table.key for table in built.tables]
