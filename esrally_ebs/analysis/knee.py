@@ -264,7 +264,7 @@ class KneeSearch:
                 ends = (
                     f"{MAX_PROBES} short steps went no higher, as the first queries were slow: search again"
                 )
-            return Knee(why=f"it held up to {format_rate(good)}/s, and {ends}")
+            return Knee(why=f"it held up to {format_rate(good)}/s for {self._probe_s(good):g} s, and {ends}")
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
         rate, low, high = _Shares.of(tried, self.bound.allowed).knee(self.confidence, varies, self.bound)
         low /= 1 + self._overrun

@@ -173,8 +173,17 @@ def test_a_bound_that_is_never_broken_says_up_to_which_rate() -> None:
     rules = search(Bound(percentile=99, seconds=60.0))
     steps = simulated_queue.run(rules, np.full(1, 1e-4), 4, 1)
     knee = rules.knee(steps)
-    assert knee.why == f"it held up to {steps[-1].rate:,.0f}/s, and the load generator makes no more"
+    assert knee.why == f"it held up to {steps[-1].rate:,.0f}/s for 8 s, and the load generator makes no more"
     assert MAX_RATE / 2 < steps[-1].rate <= MAX_RATE
+
+
+def test_a_search_that_ended_before_the_bound_broke_says_for_how_long_it_held() -> None:
+    rules = search(Bound(percentile=90, seconds=20.0))  # longer than the step that held
+    probe = step(13, 85, 2, purpose=Purpose.PROBE)
+    said = "it held up to 13/s for 8 s, and no higher rate was tried: raise design.budget"
+    assert rules.knee([step(0, 7, 0), probe]).why == said
+    low = step(0.2, 5, 0, purpose=Purpose.PROBE)
+    assert "it held up to 0.2/s for 30 s, and" in rules.knee([step(0, 7, 0), low]).why
 
 
 def test_a_search_that_began_too_low_for_its_short_steps_says_so() -> None:
@@ -182,7 +191,8 @@ def test_a_search_that_began_too_low_for_its_short_steps_says_so() -> None:
     steps = [step(0, 1, 0, mean_s=50.0), *probes]  # the first query of a node that has just started
     assert search().next(steps) is None
     assert search().knee(steps).why == (
-        "it held up to 328/s, and 16 short steps went no higher, as the first queries were slow: search again"
+        "it held up to 328/s for 8 s, and 16 short steps went no higher, as the first queries were slow:"
+        " search again"
     )
     assert "no higher rate was tried: raise design.budget" in search().knee(steps[:-1]).why
 
