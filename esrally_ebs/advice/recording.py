@@ -164,7 +164,7 @@ def _kept_since_s(ios: pa.Table) -> float:
     """When the last of the devices began to keep all I/Os: those it had no room for were done before."""
     devices = ios["device"].cast(pa.string())
     first_s = [pc.min(ios.filter(pc.equal(devices, name))["done_s"]) for name in devices.unique()]
-    return max(second.as_py() for second in first_s)
+    return max(float(second.as_py()) for second in first_s)
 
 
 def _as_one_volume(ios: pa.Table, chunk_bytes: int) -> pa.Table:
