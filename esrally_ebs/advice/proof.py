@@ -63,7 +63,7 @@ def plan_text(advice: Advice, session: Session) -> str:
     )
     tables.append(("[cache]", plan.cache.model_dump()))
     design: dict[str, object] = {"rounds": plan.design.most_rounds, "reference": arms[0].name}
-    as_recorded = ("nodes", "order", "seed", "margin", "confidence")
+    as_recorded = ("nodes", "order", "starts", "seed", "margin", "confidence")
     design |= {name: getattr(plan.design, name) for name in as_recorded}
     lines = [f"# Races what was advised for session {session.id} to keep {advice.bound}."]
     for head, keys in [*tables, ("[design]", design)]:

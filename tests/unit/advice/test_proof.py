@@ -71,6 +71,8 @@ def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None
     assert (plan.cache, plan.accept) == (made.plan.cache, ("lateness",))
     assert (plan.design.margin, plan.design.confidence) == (0.02, 0.99)  # verdicts were of 5 % and 95 %
     assert (plan.design.seed, plan.design.order) == (7, "fixed")
+    made = replace(made, plan=parse_plan(plan_text(advised, made), "p", {"design.starts": 3}))
+    assert parse_plan(plan_text(advised, made), "prove").design.starts == 3  # it was one start of the nodes
 
 
 def test_the_race_is_priced_in_the_region_of_the_advice(predictor: Predictor) -> None:
