@@ -173,11 +173,13 @@ def _raw(session: Session) -> Iterator[str]:
 
 
 def faults(events: Iterable[Event]) -> Iterable[str]:
-    """What went wrong on an arm and ended nothing, a line each."""
-    for event in events:
-        if event.kind in ("fault", "not-cold", "not-steady", "requests-differ", "telemetry-dead"):
-            where = f" on {event.arm}" if event.arm else ""
-            yield f"{event.kind}{where}: {event.fields.get('text') or event.fields.get('task', '')}"
+    """What went wrong and ended nothing: a line each, once if several of Rally's processes say the same."""
+    kinds = ("fault", "not-cold", "not-steady", "requests-differ", "telemetry-dead")
+    lines: dict[str, None] = {}
+    for event in (event for event in events if event.kind in kinds):
+        where = f" on {event.arm}" if event.arm else ""
+        lines[f"{event.kind}{where}: {event.fields.get('text') or event.fields.get('task', '')}"] = None
+    return lines
 
 
 def _cut(session: Session) -> Iterable[str]:

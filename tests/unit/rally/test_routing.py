@@ -118,7 +118,7 @@ def test_requests_that_differ_between_arms_are_an_event(
         search_on_arm({"index": "i"}, tmp_path, monkeypatch)
     search_on_arm({"index": "i"}, tmp_path, monkeypatch, suffix="_gp2")  # both arms' is made once
     (event,) = SessionFolder(tmp_path).events()
-    assert list(faults([event])) == ["requests-differ: t: arms were sent different requests"]
+    assert list(faults([event, event])) == ["requests-differ: t: arms were sent different requests"]
 
 
 @pytest.mark.parametrize(("details", "hits"), [(True, 7), (False, None)])
