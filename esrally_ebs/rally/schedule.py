@@ -35,11 +35,11 @@ _ASYNCHRONOUS = ("submit-async-search", "get-async-search", "delete-async-search
 _OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg")  # the index is a parameter
 SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "esql-profile", "field-caps")
 _WRITE = "bulk"
-# paths of raw requests
-_READING = re.compile(
+_READING = re.compile(  # paths of raw requests
     r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval"
     r"|explain|termvectors)\b"
 )
+_ADDS = re.compile(r"^(bulk|restore-snapshot) |/_(bulk|doc|create|update|reindex|restore)\b")  # type and path
 _OF_A_DOCUMENT = re.compile(r"/_(doc|source)/")  # a document by its id; reads only with GET
 # parameters that define the request
 _QUERY = ("body", "query", "queries", "requests", "request-params", "path", "pages", "results-per-page")
@@ -93,8 +93,8 @@ def before_tasks(schedule: Sequence[Any], names: Set[str]) -> list[Any]:
 
 def may_index(building: Iterable[Any]) -> bool:
     """Whether any of these tasks adds documents, or might."""
-    tasks = [task for element in building for task in element]
-    return any(task.operation.type == _WRITE or _is_untold(task) for task in tasks)
+    tasks = [(task, task.operation) for element in building for task in element]
+    return any(_is_untold(task) or _ADDS.search(f"{of.type} {of.params.get('path')}") for task, of in tasks)
 
 
 def is_search(task: Any) -> bool:

@@ -10,7 +10,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Phase
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally.recovery import RECOVERY
-from esrally_ebs.rally.schedule import SEARCH_TYPES, divide, expand, loads, untold
+from esrally_ebs.rally.schedule import SEARCH_TYPES, divide, expand, loads, may_index, untold
 
 
 def test_baselines_come_first_then_warm_up_then_rounds_then_the_short_baselines_again() -> None:
@@ -286,3 +286,24 @@ def test_nodes_that_are_started_anew_are_a_task_of_rally_and_names_stay_unique(
 def test_indexing_is_not_repeated_at_another_start() -> None:
     with pytest.raises(PlanError, match=r"design.starts: is of searches, and the challenge has none"):
         expand([task("bulk", "bulk")], plan(**{"design.rounds": 3, "design.starts": 3}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "adds"),
+    [
+        ("bulk", None, True),
+        ("restore-snapshot", None, True),
+        ("raw-request", "/i/_bulk?refresh", True),
+        ("raw-request", "/_snapshot/r/s/_restore", True),
+        ("raw-request", "/i/_doc/1", True),
+        ("raw-request", "/_ingest/pipeline/p", False),
+        ("create-index", None, False),
+        ("own", None, True),  # or might
+    ],
+)
+def test_documents_also_come_from_a_snapshot_and_from_raw_requests(
+    kind: str, path: str | None, adds: bool
+) -> None:
+    made = task("t", kind)
+    made.operation.params |= {"path": path, "method": "PUT"} if path else {}
+    assert may_index([made]) == adds
