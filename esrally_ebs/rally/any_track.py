@@ -52,6 +52,9 @@ def join(loader: ModuleType) -> None:
     has_plugins, load = reader.can_load, reader.load
 
     def load_with_pack(self: Any) -> None:
+        from esrally_ebs.rally import patches  # imported here: it imports this module
+
+        patches.install([patches.FAILURE])  # the track's own processors run before the pack's
         if has_plugins(self):
             try:
                 load(self)
@@ -64,9 +67,6 @@ def join(loader: ModuleType) -> None:
 
 def refuse(error: Any) -> NoReturn:
     """Raise PlanError for an error in a track's own code, which Rally describes only in its log."""
-    from esrally_ebs.rally import patches  # imported here: it imports this module
-
-    patches.install([patches.FAILURE])
     cause = error.__context__
     if not isinstance(cause, Exception) or isinstance(cause, EbsError):
         raise error

@@ -135,6 +135,7 @@ def load_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return made
 
 
+@pytest.mark.usefixtures("rally")
 @pytest.mark.parametrize("has_line", [True, False])
 def test_the_pack_comes_once_and_after_what_the_track_registers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_line: bool
@@ -148,8 +149,7 @@ def test_the_pack_comes_once_and_after_what_the_track_registers(
     for name, value in any_track.environment({"plan": "smoke"}).items():
         monkeypatch.setenv(name, value)
     own_one, pack, _ = load_twice(tmp_path, monkeypatch)
-    assert isinstance(pack, processor.Pack)
-    assert (own_one, pack._of_track) == ("own", has_line)
+    assert (own_one, type(pack), pack._of_track) == ("own", processor.Pack, has_line)
 
 
 @pytest.mark.usefixtures("rally")

@@ -5,14 +5,17 @@ import re
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from esrally import actor, racecontrol
+from esrally.track import loader
 from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited
 
 from esrally_ebs.errors import EbsError, MeasurementError, PlanError, SetupError
-from esrally_ebs.rally import patches
+from esrally_ebs.rally import any_track, patches
 from esrally_ebs.rally.patches.outcome import RaceFailure, failure_of, receive_failure
 
 
@@ -163,3 +166,26 @@ rally.sys.exit(64)
     command = [sys.executable, "-c", code, message]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     assert (ended.stdout, ended.returncode) == ("130\n", 3)
+
+
+@pytest.mark.usefixtures("rally")
+def test_an_error_of_the_tracks_own_processor_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a processor runs before the pack's."""
+    text = "class Own:\n    def on_after_load_track(self, track):\n        {}['body']\n"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "track.py").write_text(
+        f"{text}def register(registry):\n    registry.register_track_processor(Own())\n"
+    )
+    for name, value in any_track.environment({"plan": "smoke"}).items():
+        monkeypatch.setenv(name, value)
+    copy = SimpleNamespace(TrackPluginReader=type("Reader", (loader.TrackPluginReader,), {}))
+    any_track.join(copy)  # type: ignore[arg-type]
+    made: list[Any] = []
+    copy.TrackPluginReader(str(tmp_path / "mine"), track_processor_registry=made.append).load()
+    try:
+        made[0].on_after_load_track(None)
+    except KeyError:
+        failure = actor.BenchmarkFailure(traceback.format_exc())  # as Rally's actors do
+    assert failure.message == "KeyError in track.py:3: 'body'; Rally's log has the traceback"
