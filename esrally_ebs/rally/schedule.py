@@ -37,7 +37,7 @@ SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "esql-profile", "field-caps")
 _WRITE = "bulk"
 _READING = re.compile(  # paths of raw requests
     r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval"
-    r"|explain|termvectors)\b"
+    r"|explain|termvectors|rollup_search|graph/explore)\b"
 )
 _ADDS = re.compile(r"^(bulk|restore-snapshot) |/_(bulk|doc|create|update|reindex|restore)\b")  # type and path
 _OF_A_DOCUMENT = re.compile(r"/_(doc|source)/")  # a document by its id; reads only with GET

@@ -307,3 +307,10 @@ def test_documents_also_come_from_a_snapshot_and_from_raw_requests(
     made = task("t", kind)
     made.operation.params |= {"path": path, "method": "PUT"} if path else {}
     assert may_index([made]) == adds
+
+
+@pytest.mark.parametrize("path", ["/i/_graph/explore", "/i/_rollup_search?typed_keys=true"])
+def test_searches_that_rally_has_no_operation_for_are_raced(path: str) -> None:
+    made = task("t", "raw-request")
+    made.operation.params |= {"path": path, "method": "POST"}
+    assert divide([made]) == ([], [made])
