@@ -363,7 +363,7 @@ class _Reading:
             )
         if self.options.index is None and self.excluded[Reason.NO_INDEX]:
             return PlanError(f"{where}: does not say which index is searched; say it with --index NAME")
-        reasons = "; ".join(f"{count:,} {reason}" for reason, count in self.excluded.most_common(3))
+        reasons = "; ".join(f"{reason}: {count:,}" for reason, count in self.excluded.most_common(3))
         return FormatError(
             f"{where}: no request to race in {number_of(self.lines, 'line')} read as {self.format.name} "
             f"({reasons or 'no entries'}); name another --format or log"

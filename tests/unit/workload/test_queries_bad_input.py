@@ -354,6 +354,6 @@ def test_a_body_nested_too_deep_is_counted(tmp_path: Path) -> None:
 
 def test_a_log_without_searches_is_no_workload(tmp_path: Path) -> None:
     log = write(tmp_path / "log", query_line("FROM logs", type="esql"))
-    with pytest.raises(FormatError, match="no request to race in 1 line read"):
+    with pytest.raises(FormatError, match=r"in 1 line read as es-query-log \([^0-9]+: 1\); name another"):
         import_logs([log], tmp_path / "out")
     assert not (tmp_path / "out").exists()
