@@ -237,6 +237,9 @@ def _tails(findings: Findings, result: Claim, opposite: Verdict) -> Sequence[str
 
 def _of_many(names: Mapping[str, str], findings: Findings, ranked: Sequence[Overall]) -> str:
     base, best = ranked[0].a, _best_first(ranked)[0]
+    if all(result.verdict is Verdict.EQUIVALENT for result in ranked):
+        alike = " and ".join(names[result.b] for result in ranked)
+        return f"{alike} are as fast as {names[base]} within {findings.margin * 100:.3g} %"
     others = [arm for arm in (base, *(result.b for result in ranked)) if arm != best]
     proven = all(_is_faster(findings, best, other) for other in others)
     ratio = next((result.ratio for result in ranked if result.b == best), None)

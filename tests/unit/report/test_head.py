@@ -41,6 +41,13 @@ def test_of_two_arms_too_close_to_tell_none_is_said_to_be_the_fastest_of_three(t
     assert "leads, but is not proven the fastest, of 3 arms" in made.verdict
 
 
+def test_of_three_arms_that_are_all_equivalent_none_is_said_to_lead(tmp_path: Path) -> None:
+    verdict = built(tmp_path, rows({"gp2": 1.0, "gp3": 1.0, "big": 1.0}), THREE).verdict
+    assert verdict.startswith(
+        "gp3 (emulated) and big (emulated) are as fast as gp2 (emulated) within 5 % (50th"
+    )
+
+
 def test_faster_and_cheaper_is_to_be_taken_and_emulated_arms_confirmed(tmp_path: Path) -> None:
     made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}))
     assert made.verdict.startswith("gp3 (emulated) is faster than gp2 (emulated): -20.")
