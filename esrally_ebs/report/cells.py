@@ -61,7 +61,7 @@ def difference_cell(comparison: PercentileComparison) -> Cell:
     """The difference of two arms, with their ratio as a change in per cent."""
     difference, ratio = comparison.difference_s, comparison.ratio
     facts = estimate_facts("difference", difference, "_s") | estimate_facts("ratio", ratio)
-    return Cell(text=f"{difference.value * 1e3:+z.2f} ms  {percent_change(ratio)}", facts=facts)
+    return Cell(text=f"{difference.value * 1e3:+z,.2f} ms  {percent_change(ratio)}", facts=facts)
 
 
 def ratio_cell(ratio: Estimate) -> Cell:
@@ -79,9 +79,9 @@ def change_cell(comparison: Comparison | None) -> Cell:
 
 def time_difference_cell(name: str, of: Estimate) -> Cell:
     """A difference in ms, with its interval if it has one."""
-    text = f"{of.value * 1e3:+z.2f} ms"
+    text = f"{of.value * 1e3:+z,.2f} ms"
     if of.low is not None and of.high is not None:
-        text += f" [{of.low * 1e3:+z.2f}, {of.high * 1e3:+z.2f}]"
+        text += f" [{of.low * 1e3:+z,.2f}, {of.high * 1e3:+z,.2f}]"
     return Cell(text=text, facts=estimate_facts(name, of, "_s"))
 
 
@@ -97,7 +97,7 @@ def estimate_facts(name: str, of: Estimate, unit: str = "") -> dict[str, Value]:
 
 def percent_change(ratio: Estimate, digits: int = 1) -> str:
     """A ratio as a change in per cent, with its interval if there is one."""
-    text = f"{(ratio.value - 1) * 100:+z.{digits}f} %"
+    text = f"{(ratio.value - 1) * 100:+z,.{digits}f} %"
     if ratio.low is None or ratio.high is None:
         return text
-    return f"{text} [{(ratio.low - 1) * 100:+z.{digits}f}, {(ratio.high - 1) * 100:+z.{digits}f}]"
+    return f"{text} [{(ratio.low - 1) * 100:+z,.{digits}f}, {(ratio.high - 1) * 100:+z,.{digits}f}]"

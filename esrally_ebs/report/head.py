@@ -232,7 +232,7 @@ def _tails(findings: Findings, result: Claim, opposite: Verdict) -> Sequence[str
     which = " and ".join(dict.fromkeys(f"p{d.limit.percentile}" for d in shown))
     most = max(abs(d.ratio.value - 1) for d in shown)
     tasks = f"{len({d.task for d in shown})} of {number_of(len(own), 'task')}"
-    return [f"{which} {opposite} on {tasks} (by up to {most * 100:.1f} %)"]
+    return [f"{which} {opposite} on {tasks} (by up to {most * 100:,.1f} %)"]
 
 
 def _of_many(names: Mapping[str, str], findings: Findings, ranked: Sequence[Overall]) -> str:
@@ -364,7 +364,7 @@ def _words(word: Verdict, margin: float) -> str:
 
 def _most(word: Verdict, tasks: Sequence[Comparison | PooledRatio]) -> str:
     changes = [abs(task.ratio.value - 1) for task in tasks]
-    return f" (by up to {max(changes) * 100:.1f} %)" if word in (Verdict.FASTER, Verdict.SLOWER) else ""
+    return f" (by up to {max(changes) * 100:,.1f} %)" if word in (Verdict.FASTER, Verdict.SLOWER) else ""
 
 
 def cost(arm_costs: Sequence[ArmCost], reference: str) -> str:

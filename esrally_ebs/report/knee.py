@@ -57,7 +57,7 @@ class Knees:
         names = arm_names(self._session)
         parts = [f"{names[arm]} {_text(knee)}" for arm, knee in self.of.items()]
         differences = (
-            f"{other} against {base}: {ratio - 1:+z.1%} {self._ends(low - 1, high - 1)}, {verdict}"
+            f"{other} against {base}: {ratio - 1:+z,.1%} {self._ends(low - 1, high - 1)}, {verdict}"
             for other, base, ratio, low, high, verdict in self._compared()
         )
         text = "; ".join((*parts, *differences)) or "no arm was asked"
@@ -68,7 +68,7 @@ class Knees:
         margin = self._session.plan.design.margin
         limits = 0.0, margin, 1 / (1 + margin) - 1
         digits = max(digits_beside(end, limit, 1) for end in (low, high) for limit in limits)
-        return f"[{low:+z.{digits}%}, {high:+z.{digits}%}]"
+        return f"[{low:+z,.{digits}%}, {high:+z,.{digits}%}]"
 
     def _compared(self) -> Iterator[tuple[str, str, float, float, float, str]]:
         """Each other arm and the first, the ratio of their knees with its interval, and what it shows.

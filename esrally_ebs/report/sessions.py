@@ -372,7 +372,7 @@ def _fio_tables(sessions: Sequence[Session], names: Sequence[str], arms: Sequenc
         for item in shared:
             values, cells = zip(*(one[item] for one in by_session), strict=True)
             ratio = values[-1] / values[0] if values[0] else None
-            change = quantity("ratio", ratio, f"{((ratio or 0) - 1) * 100:+z.1f} %")
+            change = quantity("ratio", ratio, f"{((ratio or 0) - 1) * 100:+z,.1f} %")
             rows.append(Row(item=item, cells=(*cells, change, *_spread(values))))
         yield Table(
             key=f"fio_{arm}",
@@ -428,7 +428,7 @@ def _change(values: Sequence[float]) -> Cell:
     if not before:
         return NOTHING
     facts: dict[str, Value] = {"difference_s": after - before, "ratio": after / before}
-    text = f"{(after - before) * 1e3:+z.2f} ms  {(after / before - 1) * 100:+z.1f} %"
+    text = f"{(after - before) * 1e3:+z,.2f} ms  {(after / before - 1) * 100:+z,.1f} %"
     return Cell(text=text, facts=facts)
 
 

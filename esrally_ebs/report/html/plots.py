@@ -319,7 +319,7 @@ def _forest_row(x: Scale, top: float, change: RelativeChange, *, compact: bool) 
     name = change.item if len(change.item) <= letters else f"{change.item[: letters - 1]}\u2026"
     yield label(0 if compact else 10, y + 4 if compact else top + 14, name, class_="name")
     word = f" {_SIGNS.get(change.verdict, '')} {change.verdict}".replace("  ", " ") if change.verdict else ""
-    yield label(x.end + 12, y + 4, f"{change.value * 100:+z.1f} %{word}", class_="name")
+    yield label(x.end + 12, y + 4, f"{change.value * 100:+z,.1f} %{word}", class_="name")
     kind = change.verdict or "none"
     if change.low is not None and change.high is not None:
         yield line(x.at(change.low), y, x.at(change.high), y, f"interval {kind}")
@@ -344,9 +344,9 @@ def _shape(x: float, y: float, kind: str) -> str:
 
 
 def _change_text(change: RelativeChange) -> str:
-    text = f"{change.value * 100:+z.1f} %"
+    text = f"{change.value * 100:+z,.1f} %"
     if change.low is not None and change.high is not None:
-        text += f" [{change.low * 100:+z.1f}, {change.high * 100:+z.1f}]"
+        text += f" [{change.low * 100:+z,.1f}, {change.high * 100:+z,.1f}]"
     return f"{text} {change.verdict}".strip()
 
 

@@ -421,10 +421,12 @@ def test_a_recording_names_the_commands_that_read_it(tmp_path: Path) -> None:
     )
 
 
-def test_a_price_many_times_as_high_has_thousands_apart(tmp_path: Path) -> None:
+def test_prices_and_times_many_times_as_high_have_thousands_apart(tmp_path: Path) -> None:
     arms = [
         eight_rounds.named("gp3"),
         eight_rounds.named("big", type="io2", iops=16_000, throughput_bytes_per_s=None),
     ]
-    made = eight_rounds.built(tmp_path, eight_rounds.rows({"gp3": 1.0, "big": 0.8}), arms)
+    made = eight_rounds.built(tmp_path, eight_rounds.rows({"gp3": 1.0, "big": 12.0}), arms)
+    assert re.search(r"slower than gp3 \(emulated\): \+1,\d{3}\.\d % \[\+1,\d{3}\.\d, \+1,", made.verdict)
+    assert re.search(r"\(by up to 1,\d{3}\.\d %\)", made.details[0])
     assert re.search(r"big 1,\d{3}\.\d\d USD \(\+\d\d,\d{3} %\)", made.cost)
