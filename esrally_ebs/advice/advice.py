@@ -263,6 +263,12 @@ def _cheapest(
     return best
 
 
+def require_predicted(bound: Bound) -> None:
+    """Raise PlanError for a bound on a percentile that is not predicted."""
+    if bound.percentile not in PERCENTILES:
+        raise PlanError(f"--keep {bound.name}: p50, p90 and p99 are predicted; name one of them")
+
+
 def advise(
     predictor: Predictor,
     today: VolumeSpec,
@@ -279,8 +285,7 @@ def advise(
     volume itself is predicted badly; PlanError for a percentile that is not predicted, and for a type or
     region without settings or prices.
     """
-    if bound.percentile not in PERCENTILES:
-        raise PlanError(f"--keep {bound.name}: p50, p90 and p99 are predicted; name one of them")
+    require_predicted(bound)
     predictor.require_right()
     prices = prices or cost.price_list()
     priced, unpriced = priced_settings(today, types, region, prices)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from esrally_ebs.advice.advice import TYPES, Advice, advise, priced_settings, usage_options
+from esrally_ebs.advice.advice import TYPES, Advice, advise, priced_settings, require_predicted, usage_options
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
 from esrally_ebs.advice.proof import kept_in_race, plan_text, raced_settings
@@ -167,7 +167,9 @@ def _only_bound(keep: list[str]) -> Bound:
     """The bound to keep. Raises PlanError for several bounds, and for an invalid one."""
     if len(keep) > 1:
         raise PlanError(f"--keep: {' and '.join(keep)} are {len(keep)} bounds; ask for each by itself")
-    return parse_bound(keep[0], "--keep")
+    bound = parse_bound(keep[0], "--keep")
+    require_predicted(bound)
+    return bound
 
 
 def _require_rate(rate: float | None, cores: int | None, *, races: bool) -> None:
