@@ -32,6 +32,11 @@ MAX_DOCUMENTS = 2**31 - 1 - 128  # as Lucene numbers them in one shard (IndexWri
 # Steal above this share of the processor time asked for is warned of; a quiet cloud has some per mille.
 STEAL_TO_WARN_OF = 0.02
 
+_VERSION = "8.8.2"  # of Elasticsearch, unless ES_IMAGE names another
+OFFICIAL_REPOSITORY = "docker.elastic.co/elasticsearch/elasticsearch"
+OFFICIAL_IMAGE = f"{OFFICIAL_REPOSITORY}:{_VERSION}"
+LOCAL_IMAGE = f"esrally-ebs/elasticsearch:{_VERSION}"  # made by compose/image/build.sh
+MIN_MAPS = 262_144  # vm.max_map_count required of a node that others reach (its bootstrap check)
 NODE_USER = 1000  # "elasticsearch" in the official image and in ours
 BY_HAND = "by-hand"  # prefix of session names that only 'volumes up' and 'down' use
 MAX_SESSION_NAME = 81  # characters

@@ -24,16 +24,13 @@ from esrally_ebs.machine import processes as system
 from esrally_ebs.machine import resources
 from esrally_ebs.machine.caller import caller
 from esrally_ebs.machine.tracefs import missing_for_tracing, tracefs
-from esrally_ebs.model import Check, Severity
+from esrally_ebs.model import LOCAL_IMAGE, MIN_MAPS, OFFICIAL_IMAGE, OFFICIAL_REPOSITORY, Check, Severity
 from esrally_ebs.units import GIB, format_bytes
 
-OFFICIAL_IMAGE = "docker.elastic.co/elasticsearch/elasticsearch"
 _COMPOSE_MINIMUM = (2, 0)
 _FIO_MINIMUM = (3, 0)  # completion latency in nanoseconds, as the parser expects
-_MAPS_MINIMUM = 262_144  # Elasticsearch's bootstrap check
 _FILES_MINIMUM = 4_096  # Rally's actors and clients and the telemetry use some hundreds
 
-_VERSION = "8.8.2"
 _STORE = Path("/dev/shm")  # tmpfs: an emulated volume must not wait for this machine's disk
 _ANSWER_S = 10.0
 _ACTORS_PORT = 1900
@@ -161,11 +158,11 @@ def _open_files(machine: Machine) -> Check:
 
 
 def _memory_maps(machine: Machine) -> Check:
-    enough = machine.memory_maps >= _MAPS_MINIMUM
+    enough = machine.memory_maps >= MIN_MAPS
     # The local image runs as a single node, so it does not insist.
-    insists = machine.image is None or machine.image.startswith(OFFICIAL_IMAGE)
-    mend = f"sysctl -w vm.max_map_count={_MAPS_MINIMUM}"
-    use = f"needs {_MAPS_MINIMUM}" if enough else f"enough for the local image; the official one wants {mend}"
+    insists = machine.image is None or machine.image.startswith(OFFICIAL_REPOSITORY)
+    mend = f"sysctl -w vm.max_map_count={MIN_MAPS}"
+    use = f"needs {MIN_MAPS}" if enough else f"enough for the local image; the official one wants {mend}"
     return _judged("vm.max_map_count", enough or not insists, str(machine.memory_maps), use, mend)
 
 
@@ -268,7 +265,7 @@ def _opens(device: str) -> bool:
 
 def _images() -> tuple[str, ...]:
     chosen = os.environ.get("ES_IMAGE")
-    return (chosen,) if chosen else (f"{OFFICIAL_IMAGE}:{_VERSION}", f"esrally-ebs/elasticsearch:{_VERSION}")
+    return (chosen,) if chosen else (OFFICIAL_IMAGE, LOCAL_IMAGE)
 
 
 def _has_image(image: str) -> bool:

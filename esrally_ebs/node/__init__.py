@@ -1,9 +1,8 @@
 """An Elasticsearch on a volume, in Docker: image, start, health, identity of its index, stop, removal."""
 
-from esrally_ebs.node.engine import LOCAL_IMAGE, OFFICIAL_IMAGE, VERSION, choose_image, leftovers, remove
+from esrally_ebs.node.engine import choose_image, leftovers, remove
 from esrally_ebs.node.identity import Segment, hashes, same_segments, segments
 from esrally_ebs.node.life import (
-    MIN_MAPS,
     death,
     lasting_port,
     lose,
@@ -17,12 +16,8 @@ from esrally_ebs.node.life import (
 from esrally_ebs.node.settings import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, of_all_arms, page_cache_bytes
 
 __all__ = [
-    "LOCAL_IMAGE",
-    "MIN_MAPS",
-    "OFFICIAL_IMAGE",
     "OVERHEAD_BYTES",
     "STORE_TYPES",
-    "VERSION",
     "NodeSettings",
     "Segment",
     "choose_image",

@@ -12,16 +12,13 @@ from typing import Any
 from esrally_ebs.errors import CommandError, PlanError, SetupError
 from esrally_ebs.machine.processes import last_lines, run
 from esrally_ebs.machine.resources import run_dir
-from esrally_ebs.model import session_name, short_name
+from esrally_ebs.model import LOCAL_IMAGE, OFFICIAL_IMAGE, session_name, short_name
 
 SESSION_LABEL = "esrally-ebs.session"
 _ARM_LABEL = "esrally-ebs.arm"
 _RUN_LABEL = (
     "esrally-ebs.run"  # run directory, so that users of another one do not take the container for left behind
 )
-VERSION = "8.8.2"
-OFFICIAL_IMAGE = f"docker.elastic.co/elasticsearch/elasticsearch:{VERSION}"
-LOCAL_IMAGE = f"esrally-ebs/elasticsearch:{VERSION}"
 
 _SHORT_S = 30.0
 _REMOVE_S = 20.0

@@ -31,7 +31,6 @@ _UP_S = 120.0
 _READY_S = 120.0
 _POLL_S = 0.2
 _STOP_S = 60
-MIN_MAPS = 262_144  # vm.max_map_count required of a node that others reach
 # Docker's exit codes; 128 + SIGTERM is the normal end of a JVM with shutdown hooks
 _CLEAN_EXITS = (0, 143)
 _RARE_CHECK = "1h"

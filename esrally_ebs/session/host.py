@@ -30,7 +30,7 @@ from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.private import private_directory
 from esrally_ebs.machine.processes import be_called
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import ENGINE, Node, TelemetryPoint
+from esrally_ebs.model import ENGINE, MIN_MAPS, Node, TelemetryPoint
 from esrally_ebs.node import api, dataset
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.session import diagnosis, environment, reaper
@@ -248,10 +248,10 @@ def _require_reachable(address: str) -> None:
                 f"address {address}: {error.strerror}; give one that this machine has"
             ) from error
     maps = int(_MAPS.read_text())
-    if maps < nodes.MIN_MAPS:
+    if maps < MIN_MAPS:
         raise SetupError(
             f"vm.max_map_count is {maps}, and a node that is reached from elsewhere does not start below "
-            f"{nodes.MIN_MAPS}; run: sysctl -w vm.max_map_count={nodes.MIN_MAPS}"
+            f"{MIN_MAPS}; run: sysctl -w vm.max_map_count={MIN_MAPS}"
         )
 
 

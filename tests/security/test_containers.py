@@ -7,6 +7,7 @@ from race_under_test import docker
 
 from esrally_ebs import node
 from esrally_ebs.cli import main
+from esrally_ebs.model import LOCAL_IMAGE
 from esrally_ebs.node import engine
 from esrally_ebs.session import clean
 
@@ -32,7 +33,7 @@ def test_a_container_that_calls_itself_ours_touches_no_file_and_stays(
     if project:
         labels[PROJECT] = f"ebs-{name}-a" if project == "as computed" else project
     words = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
-    container = docker("create", *words, node.LOCAL_IMAGE).strip()
+    container = docker("create", *words, LOCAL_IMAGE).strip()
     try:
         assert node.leftovers() == []
         assert main(["clean"]) == 0
@@ -53,7 +54,7 @@ def test_what_compose_made_for_a_session_that_is_gone_is_removed(
         PROJECT: engine.project("nightly", "a"),
     }
     words = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
-    container = docker("create", *words, node.LOCAL_IMAGE).strip()
+    container = docker("create", *words, LOCAL_IMAGE).strip()
     try:
         assert list(clean.clean_nodes()) == [("nightly", [])]
         assert not docker("ps", "-aq", "--filter", f"id={container}").strip()

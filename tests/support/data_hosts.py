@@ -14,7 +14,8 @@ import load_hosts
 import psutil
 import pytest
 
-from esrally_ebs.node import MIN_MAPS, choose_image
+from esrally_ebs.model import MIN_MAPS
+from esrally_ebs.node import choose_image
 
 SSHD = shutil.which("sshd", path="/usr/sbin")
 _NET = "10.77.20"

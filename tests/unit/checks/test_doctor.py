@@ -12,7 +12,6 @@ from ended_process import ended_process
 
 from esrally_ebs.checks import requirements
 from esrally_ebs.checks.requirements import (
-    OFFICIAL_IMAGE,
     Machine,
     check_machine,
     checks_of,
@@ -22,15 +21,15 @@ from esrally_ebs.checks.requirements import (
 from esrally_ebs.cli import main
 from esrally_ebs.machine import processes
 from esrally_ebs.machine.caller import Caller
-from esrally_ebs.model import Check, Severity
+from esrally_ebs.model import LOCAL_IMAGE, OFFICIAL_IMAGE, Check, Severity
 from esrally_ebs.units import GIB
 
 GOOD = Machine(
     root=True,
     engine="28.2.2",
     compose="2.29.7",
-    image=f"{OFFICIAL_IMAGE}:8.8.2",
-    images=(f"{OFFICIAL_IMAGE}:8.8.2", "esrally-ebs/elasticsearch:8.8.2"),
+    image=OFFICIAL_IMAGE,
+    images=(OFFICIAL_IMAGE, LOCAL_IMAGE),
     fio="fio-3.33",
     mkfs_xfs="mkfs.xfs version 6.1.0",
     losetup="losetup from util-linux 2.38.1",

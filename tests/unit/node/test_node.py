@@ -17,7 +17,7 @@ from esrally_ebs import node
 from esrally_ebs.errors import CommandError, MeasurementError, SetupError
 from esrally_ebs.machine import processes
 from esrally_ebs.machine.resources import resource
-from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.model import LOCAL_IMAGE, OFFICIAL_IMAGE, Kind, Volume, VolumeSpec
 from esrally_ebs.node import cgroups, engine, identity, life
 from esrally_ebs.node.settings import compose_variables, environment_file
 from esrally_ebs.rally.cars import load_settings
@@ -95,7 +95,7 @@ def test_a_node_by_hand_is_the_default_car() -> None:
     assert parse_bytes(by_hand["ES_MEMORY"]) == car.memory_bytes
     assert float(by_hand["ES_CPUS"]) == car.cpus
     assert by_hand["ES_STORE_TYPE"] == car.store_type
-    assert by_hand["ES_IMAGE"] == node.OFFICIAL_IMAGE
+    assert by_hand["ES_IMAGE"] == OFFICIAL_IMAGE
 
 
 def test_every_variable_that_settings_decide_is_in_the_compose_file() -> None:
@@ -285,14 +285,14 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_pulled_official_image_comes_before_the_local_one(images: Path) -> None:
-    images.write_text(f"{node.LOCAL_IMAGE}\n")
-    assert node.choose_image({}) == node.LOCAL_IMAGE
-    images.write_text(f"{node.LOCAL_IMAGE}\n{node.OFFICIAL_IMAGE}\n")
-    assert node.choose_image({}) == node.OFFICIAL_IMAGE
+    images.write_text(f"{LOCAL_IMAGE}\n")
+    assert node.choose_image({}) == LOCAL_IMAGE
+    images.write_text(f"{LOCAL_IMAGE}\n{OFFICIAL_IMAGE}\n")
+    assert node.choose_image({}) == OFFICIAL_IMAGE
 
 
 def test_the_users_image_is_taken_or_refused_but_never_replaced(images: Path) -> None:
-    images.write_text(f"{node.LOCAL_IMAGE}\nmine:1\n")
+    images.write_text(f"{LOCAL_IMAGE}\nmine:1\n")
     assert node.choose_image({"ES_IMAGE": "mine:1"}) == "mine:1"
     with pytest.raises(SetupError, match="ES_IMAGE=mine:2: not on this machine; run: docker pull mine:2"):
         node.choose_image({"ES_IMAGE": "mine:2"})
