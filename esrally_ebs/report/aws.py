@@ -4,16 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from esrally_ebs.analysis.profile import EXCEEDED
+from esrally_ebs.analysis.rounds import Floats
 from esrally_ebs.report.conditions import series_of, turns_of
 from esrally_ebs.report.model import NOTHING, Cell, Row, Table, Value, plain_range, quantity, titled, word
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes
 
-Floats = npt.NDArray[np.float64]
-_EXCEEDED = "ebs.exceeded_s."
 _CLOUDWATCH = "cloudwatch."
 _SAMPLE_S = 1.0  # a request's excess shows in the sample after it
 
@@ -78,7 +77,7 @@ def _instance(aws: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _exceeded(session: Session) -> Table | None:
     """Seconds that limits were exceeded during each task's measured requests."""
-    known = {node: _metrics(session.telemetry, node, _EXCEEDED) for node in session.nodes}
+    known = {node: _metrics(session.telemetry, node, EXCEEDED) for node in session.nodes}
     if not any(known.values()):
         return None
     blocks = turns_of(session.samples)

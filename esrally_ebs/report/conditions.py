@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.analysis.rounds import Floats
 from esrally_ebs.analysis.summary import is_time
 from esrally_ebs.catalog.volume_types import known_model
 from esrally_ebs.model import Event, Kind, Phase, Volume, VolumeSpec
@@ -26,8 +26,6 @@ from esrally_ebs.report.model import (
 )
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes, format_seconds
-
-Floats = npt.NDArray[np.float64]
 
 _LONG_PAUSE_S = 0.05  # a shorter pause would be invisible on a session's timeline
 _KINDS = {

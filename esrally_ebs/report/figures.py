@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.analysis.findings import Findings
-from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.analysis.rounds import Estimate, Floats
 from esrally_ebs.analysis.summary import PERCENTILES
 from esrally_ebs.model import Phase
 from esrally_ebs.report.conditions import series_of, turns_of
@@ -21,8 +20,6 @@ from esrally_ebs.report.model import Curve, Figures, Forest, Plot, RelativeChang
 from esrally_ebs.report.search import TOGETHER
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
-
-Floats = npt.NDArray[np.float64]
 
 _POINTS = 300  # of a curve: about one per pixel
 _FIO_PAUSE_S = 30.0  # baselines closer than this belong to one part of the session
