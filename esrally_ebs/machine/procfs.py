@@ -27,6 +27,7 @@ ESTABLISHED, CLOSE_WAIT = 0x01, 0x08  # states of a TCP socket
 SECTOR_BYTES = 512  # the kernel's unit, whatever the disk's sectors are
 _DISK_FIELDS = 14  # since Linux 2.6; discards (4.18) and flushes (5.5) follow
 PROC_STAT = Path("/proc/stat")
+DISKSTATS = Path("/proc/diskstats")
 ReadText = Callable[[Path], str]  # reads a kernel file
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROCESSOR_TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")

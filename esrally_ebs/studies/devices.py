@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from esrally_ebs.machine.procfs import DiskCounters, parse_diskstats
+from esrally_ebs.machine.procfs import DISKSTATS, DiskCounters, parse_diskstats
 from esrally_ebs.model import Event
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.session.runs import measure_plan
@@ -28,7 +28,6 @@ _TIMED_FILE = 128 * MIB  # for jobs that repeat their file until time is up: lai
 BURST_SCALE = 100  # divides a burst's credits and rests
 _BURST_MORE_S = 10.0  # beyond its scaled time, to show the baseline after a burst
 _BURST_FILE = 16 * MIB  # laying it out costs 64 credits
-_DISKSTATS = Path("/proc/diskstats")
 _DISK_EVERY_S = 0.25
 
 Say = Callable[[str], None]
@@ -116,7 +115,7 @@ class DiskWatch:
 
     def _watch(self, device: str) -> None:
         while not self._stop.wait(_DISK_EVERY_S):
-            counters = parse_diskstats(_DISKSTATS.read_text(), str(_DISKSTATS))[device]
+            counters = parse_diskstats(DISKSTATS.read_text(), str(DISKSTATS))[device]
             self._samples.append((time.time(), counters))
 
     def phase(self, event: Event, start_s: int) -> LoadPhase:

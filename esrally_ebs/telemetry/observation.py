@@ -13,18 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from esrally_ebs.errors import EbsError
-from esrally_ebs.machine.procfs import PROC_STAT, ReadText, parse_diskstats, parse_proc_stat
+from esrally_ebs.machine.procfs import DISKSTATS, PROC_STAT, ReadText, parse_diskstats, parse_proc_stat
 from esrally_ebs.model import Block, Event, Phase, Volume
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
-from esrally_ebs.telemetry.sources import (
-    DISKSTATS,
-    EbsStatistics,
-    ReadPage,
-    ReadState,
-    ebs_statistics,
-    limiters,
-)
+from esrally_ebs.telemetry.sources import EbsStatistics, ReadPage, ReadState, ebs_statistics, limiters
 from esrally_ebs.volumes.emulated.control import read_state
 
 IN_FLIGHT = "device.in_flight"

@@ -15,6 +15,7 @@ from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.disks import Sort
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.procfs import (
+    DISKSTATS,
     DiskCounters,
     MemoryCounters,
     ReadText,
@@ -26,7 +27,6 @@ from esrally_ebs.model import Kind, Node, Volume
 ReadState = Callable[[Path], object]
 ReadWork = Callable[[Node], Mapping[str, Mapping[str, float]]]
 
-DISKSTATS = Path("/proc/diskstats")
 _TIMES_WRAP_S = 2**32 / 1000  # printed in 32-bit milliseconds: 64 I/Os in flight wrap them in 18.6 hours
 
 EXCEEDED: Mapping[str, str] = {  # limit, under the emulator's name -> counter in us
