@@ -252,7 +252,7 @@ class SearchSteps(Protocol):
         """Put the drop into the session's events."""
 
     async def request(self) -> dict[str, Any]:
-        """Record the drop as an event."""
+        """Send the request; returns the result of Rally's runner."""
 
 
 async def search(request: Request, cache: CachePlan, steps: SearchSteps) -> dict[str, Any]:
