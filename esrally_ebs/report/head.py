@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 
 from esrally_ebs.analysis.compare import Claim, Comparison, Overall, Verdict
 from esrally_ebs.analysis.findings import Findings
-from esrally_ebs.analysis.gate import GateLimit, Outcome, decide
+from esrally_ebs.analysis.gate import GateLimit, Outcome, TaskDecision, decide
 from esrally_ebs.analysis.pooling import PooledRatio
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, by_start
@@ -155,12 +155,8 @@ def _compared(session: Session, findings: Findings) -> str:
         over = " over all volumes of a type" if findings.volumes > 1 else ""
         return f"No verdict on {arms}: {number_of(rounds, 'round')} measured{over}{needed}."
     under = f"{session.plan.cache.mode} caches{_dropped(session)}{_any(session)}"
-    tasks = len(findings.tasks)
-    scope = (
-        f"50th percentile of {number_of(tasks, 'task')}"
-        if tasks > 1
-        else f"50th percentile of {findings.tasks[0]}"
-    )
+    tasks = findings.tasks
+    scope = f"50th percentile of {number_of(len(tasks), 'task') if len(tasks) > 1 else tasks[0]}"
     if len(ranked) > 1:
         return f"{_of_many(names, findings, ranked)} ({scope}, {under})."
     only = ranked[0]
@@ -230,9 +226,8 @@ def _tails(findings: Findings, result: Claim, opposite: Verdict) -> Sequence[str
     if not shown:
         return []
     which = " and ".join(dict.fromkeys(f"p{d.limit.percentile}" for d in shown))
-    most = max(abs(d.ratio.value - 1) for d in shown)
     tasks = f"{len({d.task for d in shown})} of {number_of(len(own), 'task')}"
-    return [f"{which} {opposite} on {tasks} (by up to {most * 100:,.1f} %)"]
+    return [f"{which} {opposite} on {tasks}{_most(opposite, shown)}"]
 
 
 def _of_many(names: Mapping[str, str], findings: Findings, ranked: Sequence[Overall]) -> str:
@@ -362,7 +357,7 @@ def _words(word: Verdict, margin: float) -> str:
     return f"equivalent within {margin * 100:.3g} %" if word is Verdict.EQUIVALENT else word.value
 
 
-def _most(word: Verdict, tasks: Sequence[Comparison | PooledRatio]) -> str:
+def _most(word: Verdict, tasks: Sequence[Comparison | PooledRatio | TaskDecision]) -> str:
     changes = [abs(task.ratio.value - 1) for task in tasks]
     return f" (by up to {max(changes) * 100:,.1f} %)" if word in (Verdict.FASTER, Verdict.SLOWER) else ""
 
