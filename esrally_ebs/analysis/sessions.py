@@ -180,8 +180,7 @@ def machine_facts(facts: Facts, prefix: str = "") -> dict[str, Any]:
 
 def _instance(session: Session, other: Session) -> dict[str, Any]:
     """Instance type, if both sessions have it: AWS is asked for real arms only."""
-    own, others = ((one.environment.get("aws") or {}).get("instance") or {} for one in (session, other))
-    return pick(own, ("instance_type",)) if others.get("instance_type") else {}
+    return pick(session.instance, ("instance_type",)) if other.instance.get("instance_type") else {}
 
 
 def _loads(session: Session, other: Session) -> dict[str, Any]:
@@ -226,7 +225,7 @@ def _question(session: Session, arms: Iterable[str]) -> dict[str, Any]:
 def _volume(session: Session, arm: Volume) -> dict[str, Any]:
     """Kind, type and limits of an arm's volumes; for real ones as AWS reports them."""
     facts = {"kind": arm.kind.value, **{key: getattr(arm.spec, key) for key in _SPEC}}
-    known = (session.environment.get("aws") or {}).get("arms", {})
+    known = session.aws.get("arms", {})
     own = [known[name] for name in session.plan.node_names(arm.spec.name) if name in known]
     if volumes := [volume for one in own for volume in one.get("volumes", ())]:
         facts["size_bytes"] = sum(volume["size_bytes"] for volume in volumes)

@@ -264,8 +264,7 @@ def collect(folder: SessionFolder, *, make_api: MakeApi = _there) -> int:
 
 
 def _ask(session: Session, wanted: Sequence[Query], make_api: MakeApi) -> list[TelemetryPoint]:
-    instance = _aws(session).get("instance") or {}
-    api = make_api(instance.get("region"), lambda action: None)
+    api = make_api(session.instance.get("region"), lambda action: None)
     return fetch(api, wanted, session.started_at, session.ended_at or time.time())
 
 
@@ -286,17 +285,11 @@ def _keep(
 
 def queries_of(session: Session) -> list[Query]:
     """All queries about a session; empty if it was not on AWS."""
-    aws = _aws(session)
     subjects = [
         Subject(arm=name, volume_ids=tuple(arm["volume_ids"]), file_system_id=arm["file_system_id"])
-        for name, arm in aws.get("arms", {}).items()
+        for name, arm in session.aws.get("arms", {}).items()
     ]
-    return queries(subjects, (aws.get("instance") or {}).get("instance_id", ""))
-
-
-def _aws(session: Session) -> Mapping[str, Any]:
-    aws: Mapping[str, Any] = session.environment.get("aws") or {}
-    return aws
+    return queries(subjects, session.instance.get("instance_id", ""))
 
 
 def _kept(session: Session) -> set[tuple[str, str, str, float]]:

@@ -18,7 +18,7 @@ _SAMPLE_S = 1.0  # a request's excess shows in the sample after it
 
 
 def tables(session: Session) -> tuple[Table | None, ...]:
-    return _volumes(session.environment.get("aws") or {}), _exceeded(session), _minutes(session)
+    return _volumes(session.aws), _exceeded(session), _minutes(session)
 
 
 def _volumes(aws: Mapping[str, Any]) -> Table:

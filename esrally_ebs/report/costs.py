@@ -43,8 +43,8 @@ def costs(session: Session, settings: Sequence[VolumeSpec] = ()) -> tuple[ArmCos
 
 def region_of(session: Session) -> tuple[str, bool]:
     """The region, and whether the plan or the real arms' instance names it."""
-    plan, instance = session.plan, (session.environment.get("aws") or {}).get("instance") or {}
-    named = plan.cost.region or (plan.aws and plan.aws.region) or instance.get("region")
+    plan = session.plan
+    named = plan.cost.region or (plan.aws and plan.aws.region) or session.instance.get("region")
     return (str(named), True) if named else (_REGION, False)
 
 

@@ -128,6 +128,17 @@ class SessionRecord:
         """Whether any arm is emulated; then every output says so."""
         return any(arm.kind is Kind.EMULATED for arm in self.arms)
 
+    @property
+    def aws(self) -> Mapping[str, Any]:
+        """What AWS says of real arms; empty elsewhere."""
+        aws: Mapping[str, Any] = self.environment.get("aws") or {}
+        return aws
+
+    @property
+    def instance(self) -> Mapping[str, Any]:
+        """The instance of real arms on AWS; empty elsewhere."""
+        return self.aws.get("instance") or {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session(SessionRecord):
