@@ -368,7 +368,7 @@ class Bound:
         return 1 - self.percentile / 100
 
     def __str__(self) -> str:
-        return f"{self.name} of {self.seconds * 1e3:g} ms"
+        return f"{self.name} of {self.seconds * 1e3:.12g} ms"
 
 
 def parse_bound(text: str, what: str) -> Bound:

@@ -178,8 +178,8 @@ def _next_step(advice: Advice, session: Session, proof: Session | None) -> str:
         if advice.load is not None:
             name, seconds = advice.bound.name, advice.bound.seconds
             return (
-                f"measure it: 'esrally-ebs knee PLAN --latency {name}={seconds * 1e3:g}ms' finds the rate at"
-                " which each volume of a plan keeps it"
+                f"measure it: 'esrally-ebs knee PLAN --latency {name}={seconds * 1e3:.12g}ms' finds the rate"
+                " at which each volume of a plan keeps it"
             )
         if session.kind == "trace":
             return "race it: 'esrally-ebs workload import' makes a track of the log for 'esrally-ebs race'"

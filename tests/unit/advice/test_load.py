@@ -130,6 +130,8 @@ def test_advice_at_a_rate_says_so_and_how_busy_cores_are() -> None:
         f"What queries compute at that rate is {120 * (IOS + 1) * COMPUTE_S / 16:.0%} of the cores."
     )
     assert report.next_step.startswith("measure it: 'esrally-ebs knee PLAN --latency p50=50ms'")
+    longer = replace(advice, bound=replace(bound, seconds=1200.0))
+    assert "--latency p50=1200000ms'" in build_advice(recorded(), longer, predictor).next_step
     straddling = replace(advice, doubtful=advice.options[1], best=advice.options[-1])
     report = build_advice(recorded(), straddling, predictor)
     assert "its interval straddles it; measure it and gp3" in report.verdict  # 'advise --race' refuses it

@@ -351,3 +351,5 @@ def test_a_bound_that_is_none_is_refused_in_one_line(text: str) -> None:
 
 def test_a_bound_says_what_it_is() -> None:
     assert str(parse_bound("p99.9 = 0.1s", "--keep")) == "p99.9 of 100 ms"
+    assert str(parse_bound("p99=20m", "--keep")) == "p99 of 1200000 ms"  # 1.2e+06 is no time to 'knee'
+    assert str(parse_bound("p99=28.9ms", "--keep")) == "p99 of 28.9 ms"
