@@ -63,13 +63,13 @@ _ALONE_FACTOR = 3  # times what is allowed: where more queries take as long alon
 _LATE_FACTOR = 3  # times what is allowed: more than chance in a probe
 _LATE_ERRORS = 4.5  # standard errors of independent requests: the same where many may be late
 _LATE_BY_CHANCE = 3  # so many late requests may be chance in a probe
+_CHANCE_SIGMAS = 3.0  # farther off by chance is no share of many requests
 _P_BROKEN = 0.001  # chance of so many late requests alone, were the bound kept
 _MIN_DISTANCE, _MAX_DISTANCE = 0.02, 0.06  # a step from the knee: shares at one rate give no curve
 # Of the interval. Steps near the knee:
 _NEAR_KNEE = 0.2  # within so much of the logarithm of the rate
 _MIN_STEPS_NEAR = 6  # and at least so many
-# times what is allowed: a share beyond these says nothing more, as hardly a request is late, or the queue
-# does not come to rest
+# times what is allowed; beyond, hardly a request is late, or the queue does not come to rest
 _SHARE_LIMITS = 0.1, 10.0
 _IDLE_BELOW = 0.6  # times the knee: hardly a request waits below
 _MAX_FLOOR = 0.5  # times what is allowed: most that is taken to be late without a queue
@@ -281,15 +281,16 @@ class KneeSearch:
     def _late_below(self, tried: Sequence[StepResult], knee: float) -> str:
         """A doubt if too many requests were late up to the knee, and the slowest long step, or far below."""
         slowest = min((step.rate for step in tried if step.purpose is Purpose.MEASURE), default=knee)
-        for reach, most in ((max(knee, slowest), 1.0), (_IDLE_BELOW * knee, _MAX_FLOOR)):
+        allowed = self.bound.allowed
+        for reach, sigmas in ((max(knee, slowest), 0.0), (_IDLE_BELOW * knee, _CHANCE_SIGMAS)):
             below = [step for step in tried if step.rate < reach or math.isclose(step.rate, reach)]
-            count = sum(step.late for step in below)
-            late = count / max(sum(step.requests for step in below), 1)
-            if late > most * self.bound.allowed and count > _LATE_BY_CHANCE:
-                shown = format_beside(late, self.bound.allowed, least=2)
+            requests, count = sum(step.requests for step in below), sum(step.late for step in below)
+            by_chance = sigmas * math.sqrt(allowed * (1 - allowed) / max(requests, 1))
+            if count > max(_LATE_BY_CHANCE, requests * max(_MAX_FLOOR * allowed, allowed - by_chance)):
+                shown = format_beside(count / requests, allowed, least=2)
                 return (
                     f"up to {format_rate(reach)}/s {shown} of the requests were late, the bound allows "
-                    f"{format_share(self.bound.allowed)}: they may take so long by themselves, fail, or wait"
+                    f"{format_share(allowed)}: they may take so long by themselves, fail, or wait"
                     " for stalls; the knee may be lower, or none"
                 )
         return ""

@@ -266,6 +266,14 @@ def test_queries_that_fail_by_themselves_almost_as_often_as_the_bound_allows_are
     assert knee.doubt[: len(doubt) or None] == doubt
 
 
+def test_queries_that_are_late_by_themselves_less_often_than_allowed_are_no_doubt() -> None:
+    """29 % of thousands are surely fewer than the half that the bound of a median allows."""
+    long = [step(rate, 6400, late) for rate, late in ((640, 2900), (650, 3000), (660, 3150), (670, 3250))]
+    probes = [step(100, 3400, 990), step(400, 3400, 990), step(900, 7000, 7000, ran_away=True)]
+    bound = Bound(percentile=50, seconds=0.02)
+    assert not search(bound).knee([step(0, 1500, 440), *probes, *long]).may_be_lower
+
+
 def test_many_late_requests_below_a_rate_with_few_are_doubted() -> None:
     def doubt(*late: int) -> str:
         rates = (255, 260, 265, 270, 275, 280)
