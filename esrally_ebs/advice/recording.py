@@ -451,7 +451,7 @@ def _require_no_hole(session: Session, arm: str, whole: Recording, outside_s: Co
     answered from memory, unless, of a log, the volume read as much meanwhile: then a clock was set.
     """
     ios = np.diff(whole.first)
-    edges_s = np.append(whole.began_s, np.inf)
+    ended_s = whole.began_s[-1] + whole.latency_s[-1]
     changes = np.flatnonzero(np.diff(np.concatenate(([0], ios == 0, [0]))))
     for begin, end in zip(changes[::2], changes[1::2], strict=True):
         others = [side for side in (ios[:begin], ios[end:]) if len(side)]
@@ -459,7 +459,10 @@ def _require_no_hole(session: Session, arm: str, whole: Recording, outside_s: Co
             continue
         if min(np.mean(side > 0) for side in others) < MOST_HAVE:
             continue
-        first, last = np.searchsorted(outside_s, (edges_s[begin], edges_s[end]))
+        since_s = whole.began_s[begin]
+        # of the last requests, as long again: later reads are nobody's of the log
+        until_s = whole.began_s[end] if end < len(ios) else 2 * ended_s - since_s
+        first, last = np.searchsorted(outside_s, (since_s, until_s))
         reads = np.median(ios[ios > 0]) * (end - begin)
         doubt = "is a part of the trace missing" if len(others) > 1 else "was a clock set meanwhile"
         if len(others) > 1 or (whole.logged and last - first > reads / 2):

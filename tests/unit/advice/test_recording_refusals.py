@@ -221,6 +221,14 @@ def test_a_clock_that_was_set_while_requests_were_logged_is_no_memory(later: ran
         recording(replace(made, telemetry=ios))
 
 
+def test_what_a_volume_reads_long_after_the_log_ended_is_of_no_request() -> None:
+    """The last ones were answered from memory; a minute later somebody else reads as much as they would."""
+    made = logged()
+    are_last = pa.array(np.arange(made.telemetry.num_rows) // IOS >= REQUESTS - 12)
+    parts = made.telemetry.filter(pc.invert(are_last)), moved(made.telemetry.filter(are_last), 60.0)
+    assert recording(replace(made, telemetry=pa.concat_tables(parts))).requests == REQUESTS
+
+
 def test_a_volume_that_is_another_than_was_said_is_refused() -> None:
     made = logged()
     local = replace(GP3, type="instance-store", iops=200_000, throughput_bytes_per_s=None)
