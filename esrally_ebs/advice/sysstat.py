@@ -68,7 +68,7 @@ def _require_one_machine(rows: Iterable[Row]) -> None:
     overlap_s: dict[str, float] = {}
     for device, began_s, seconds, _ in rows:
         both_s = min(ended_s.get(device, began_s) - began_s, seconds)
-        if both_s > _JITTER_S:
+        if both_s > min(_JITTER_S, seconds / 2):
             overlap_s[device] = overlap_s.get(device, 0.0) + both_s
         if overlap_s.get(device, 0.0) > _MAX_OVERLAP_S:
             raise ValueError(f"several reports of {device} for the same time; give one machine's, once")
@@ -198,7 +198,7 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
             continue
         if clock:
             before_s, time_s = time_s, _second_of_day(clock)
-            if is_iostat and seconds > 2 * _JITTER_S and (time_s - before_s) % _DAY_S == 1:
+            if is_iostat and seconds > _JITTER_S and (time_s - before_s) % _DAY_S == 1:
                 time_s = before_s  # a report that another program was still reading as the second ended
             if is_table and words and not line[: clock.start()].strip() and time_s < before_s:
                 now_s -= before_s - time_s

@@ -129,12 +129,14 @@ def usage_notes(text: str) -> tuple[str, ...]:
     """Notes that a log needs besides its intervals."""
     notes = []
     runs = _MACHINE.findall(text)
-    if (count := sum(1 for of_text, _ in runs if of_text)) > 1:
+    machines = list(dict.fromkeys(map("".join, runs)))
+    is_of_sadf = _is_json(text) and '"interval"' in text  # its reports have dates: nothing is left out
+    if len(runs) > len(machines) and not is_of_sadf:
         notes.append(
-            f"The log has {count} runs. The time between them is left out, though burst credits come back"
+            f"The log has {len(runs)} runs. The time between them is left out, though burst credits come back"
             " in it."
         )
-    if len(machines := list(dict.fromkeys(map("".join, runs)))) > 1:
+    if len(machines) > 1:
         notes.append(
             f"The log is of {len(machines)} machines ({', '.join(machines[:3])}), whose reports count one"
             " after the other. If they ran at the same time, give the log of each by itself."

@@ -198,7 +198,12 @@ def test_machines_that_ran_at_the_same_time_are_not_one_volume() -> None:
     assert len(parse_usage(of("ab", 1), "log")) == 12  # an hour twice: its clock may have been set back
     with pytest.raises(FormatError, match="several reports of nvme1n1 for the same time; give one machine's"):
         parse_usage(of("ab", 3), "log")
-    (_, note) = usage_notes(IOSTAT + IOSTAT.replace("(host)", "(other)"))
+    seconds = "\n".join(
+        f"{host};1;{10**9 + second};nvme1n1;1.00;0.00;16.00;16.00" for second in range(7300) for host in "ab"
+    )
+    with pytest.raises(FormatError, match="several reports of nvme1n1"):
+        parse_usage(f"# hostname;interval;timestamp;DEV;tps;rkB/s;wkB/s;areq-sz\n{seconds}", "log")
+    (note,) = usage_notes(IOSTAT + IOSTAT.replace("(host)", "(other)"))
     assert note.startswith("The log is of 2 machines (host, other), whose reports count one after the other.")
     assert usage_notes(as_json(IOSTAT) + as_json(IOSTAT).replace('"host"', '"other"')) == (note,)
 
@@ -225,6 +230,7 @@ def test_of_runs_that_were_added_to_one_log_the_first_reports_are_left_out() -> 
     assert parse_usage(f"{IOSTAT}\n{without_times}", "log") == IOSTAT_READ
     assert usage_notes(IOSTAT) == usage_notes(SADF) == ()
     (note,) = usage_notes(2 * IOSTAT)
+    assert usage_notes(2 * as_json(IOSTAT)) == (note,)
     assert note.startswith("The log has 2 runs. The time between them is left out")
 
 
