@@ -291,7 +291,7 @@ class LinuxHost:
             return type_, filesystem_uuid(label), label
         return type_, first.get("uuid") or "", first.get("label") or ""
 
-    def _same(self, arguments: Mapping[str, Any]) -> ArmDevice:
+    def _same(self, arguments: Mapping[str, Any], *, contents: bool = True) -> ArmDevice:
         """The device as it is now. Raises SetupError unless it is still the step's."""
         path = Path(arguments["device"])
         node = self.roots.sys / "block" / path.name
@@ -300,7 +300,7 @@ class LinuxHost:
             raise SetupError(
                 f"{path}: is not {arguments['serial']} any more; it is not touched, run the command again"
             )
-        return self.describe(arguments["serial"], path.name)
+        return self.describe(arguments["serial"], path.name, contents=contents)
 
     def _initialise(self, arguments: Mapping[str, Any]) -> None:
         device = self._same(arguments)
@@ -317,9 +317,10 @@ class LinuxHost:
             self.run(argv, timeout_s=_TOOL_S)
 
     def _unstripe(self, arguments: Mapping[str, Any]) -> None:
-        # names change when a disk is plugged out: the superblock of another one must stay
-        pairs = arguments["devices"].items()
-        devices = [str(self._same({"serial": serial, "device": path}).path) for serial, path in pairs]
+        # names change when a disk is plugged out: the superblock of another one must stay. One that has
+        # failed cannot be read, but its stripe must be undone.
+        pairs = ({"serial": serial, "device": path} for serial, path in arguments["devices"].items())
+        devices = [str(self._same(pair, contents=False).path) for pair in pairs]
         for argv in unstripe_commands(arguments["kind"], arguments["name"], arguments["array"], devices):
             self.run(argv, timeout_s=_TOOL_S)
 

@@ -282,6 +282,21 @@ def test_a_device_that_changed_in_between_keeps_its_superblock(machine: FakeMach
     assert tools.commands == [["mdadm", "--stop", "/dev/md0"], ["mdadm", "--zero-superblock", disk]]
 
 
+def test_a_stripe_with_a_device_that_cannot_be_read_is_undone(machine: FakeMachine) -> None:
+    """Its volumes cost money until it is."""
+    commands: list[list[str]] = []
+
+    def failing(argv: list[object], *, timeout_s: float) -> str:
+        commands.append([str(word) for word in argv])
+        if argv[0] == "wipefs":
+            raise CommandError("wipefs --no-act --json /dev/nvme1n1: exit code 1: Input/output error")
+        return ""
+
+    stripe = {"kind": "mdadm", "name": "ebs-1", "array": "/dev/md0", "devices": {VOLUME: "/x/nvme1n1"}}
+    LinuxHost(roots=machine.roots, run=failing).do("unstripe", stripe)
+    assert commands[0] == ["mdadm", "--stop", "/dev/md0"]
+
+
 def test_a_device_that_somebody_has_taken_in_between_is_not_formatted(machine: FakeMachine) -> None:
     here, tools = linux(machine)
     with pytest.raises(SetupError, match="it is not formatted"):
