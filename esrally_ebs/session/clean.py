@@ -120,6 +120,7 @@ def clean() -> Iterator[tuple[str, list[str]]]:
     After a reboot the run directory is gone: then files that only it listed are removed, too. Skips a session
     that another ``clean`` is already taking down.
     """
+    user = caller()
     for session in running.sessions()[0]:
         try:
             claimed = running.claim(session)
@@ -128,7 +129,7 @@ def clean() -> Iterator[tuple[str, list[str]]]:
             continue
         if claimed:
             problems = take_down(session)
-            if (user := caller()) is not None:
+            if user is not None:
                 user.do(partial(remove_unfinished, session, home(user.home)))
             yield session, problems
     running.drop_unborn()

@@ -195,6 +195,24 @@ def test_clean_removes_all_where_nobody_reads_any_more_or_the_disk_of_its_log_is
     assert removed == ["s-1", "s-2", "vol-1"]
 
 
+def test_sessions_of_the_caller_that_may_not_be_read_keep_nothing_else_unsaid(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def leftovers(home: Path) -> Iterator[tuple[str, bool]]:
+        raise PermissionError(13, "Permission denied", "/root/ebs/sessions")
+        yield
+
+    monkeypatch.setattr(machine.clean, "clean", lambda: iter([("s-1", ["/mnt: stays"])]))
+    monkeypatch.setattr(machine.clean, "clean_nodes", lambda: iter(()))
+    monkeypatch.setattr(machine.running, "sessions", lambda: ([], []))
+    monkeypatch.setattr(machine.volumes, "sweep_aws", lambda say, *, dead_instances: [])
+    monkeypatch.setattr(machine.host_client, "leftovers", leftovers)
+    assert main(["clean"]) == 3
+    shown = capsys.readouterr()
+    assert "were not asked: /root/ebs/sessions may not be read" in shown.out
+    assert "/mnt: stays" in shown.err
+
+
 def test_a_full_disk_under_the_output_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
