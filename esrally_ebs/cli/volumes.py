@@ -50,8 +50,10 @@ def volumes_list(as_json: Json = False) -> None:
     except PermissionError as error:  # anybody may still look at mounts
         complain(f"{error.filename}: only its owner sees which arms are attached; run as root for those")
     if lost := [volume.spec.name for volume in attached if not manual.is_mounted(volume)]:
-        next_step = "'esrally-ebs volumes down' removes what is left of it"
-        complain(f"{', '.join(lost)}: not mounted any more, as after a reboot; {next_step}")
+        complain(
+            f"{', '.join(lost)}: not mounted any more, as after a reboot; 'esrally-ebs volumes down' (of arms"
+            " attached by hand) and 'esrally-ebs clean' (of a session's) remove what is left"
+        )
         attached = [volume for volume in attached if manual.is_mounted(volume)]
     free = manual.mounts(volume.mount for volume in attached)
     if as_json:
