@@ -78,8 +78,15 @@ def plan_path(name: str) -> Path:
             path = Path(name).expanduser().resolve()
         except RuntimeError as error:
             raise PlanError(f"plan {name}: {error}; write the whole path") from error
-        if not os.path.lexists(path) and path.stem in _shipped_plans():
-            raise PlanError(f"{path}: No such file; write {path.stem!r} for our plan of that name")
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            if path.stem in _shipped_plans():
+                raise PlanError(
+                    f"{path}: No such file; write {path.stem!r} for our plan of that name"
+                ) from None
+        except (OSError, ValueError):
+            pass  # who reads the plan says why it cannot be read
         return path
     known = _shipped_plans()
     if name not in known:

@@ -46,6 +46,12 @@ def test_a_plan_of_ours_that_is_not_here_is_named_as_it_is_to_be_written(
     assert plan_path("gp2-vs-gp3.toml") == own
 
 
+def test_a_plan_in_a_folder_that_may_not_be_read_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    """Else ours is proposed, and raced instead of the user's."""
+    (tmp_path / "file").touch()
+    assert plan_path(f"{tmp_path}/file/gp2-vs-gp3.toml").name == "gp2-vs-gp3.toml"
+
+
 @pytest.mark.parametrize("place", ["environment", "data", "user"])
 def test_files_are_found_wherever_pip_puts_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
