@@ -31,6 +31,7 @@ from esrally_ebs.volumes.emulated.control import change as control_volume
 from esrally_ebs.volumes.record import read_record
 
 _PREFIX = f"{BY_HAND}-"
+_MOST_BARE = 100_000  # a larger number without a unit is meant as bytes
 _BY_ID = "the id of the volume, vol-..."
 
 
@@ -158,7 +159,7 @@ def _whole(given: str, count: int, unit: int) -> int:
     """The count in whole units. Raises PlanError if it is 0 or not a whole number of units."""
     if count < unit or count % unit:
         name = "GiB" if unit == GIB else "MiB/s"
-        is_bare = given.endswith(f" {count}") and count < unit  # without a unit, which is bytes
+        is_bare = given.endswith(f" {count}") and count < _MOST_BARE  # without a unit, which is bytes
         example = max(1, count if is_bare else round(count / unit))
         raise PlanError(f"{given} is no whole {name}, which AWS counts in; write for example {example}{name}")
     return count // unit

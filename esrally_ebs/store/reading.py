@@ -115,9 +115,7 @@ def _why_not_found(sessions: Path, name: str) -> str:
     if name == "latest":
         return f"none in {sessions} is complete; run a plan, or name one of its ids"
     if os.path.lexists(name):
-        return (
-            "is no session's folder, which has a session.json; 'esrally-ebs sessions' lists those there are"
-        )
+        return "is no folder with a session.json; 'esrally-ebs sessions' lists the sessions"
     return f"not found in {sessions}; 'esrally-ebs sessions' lists them"
 
 

@@ -241,7 +241,7 @@ def test_a_name_that_no_file_can_have_is_not_found(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_record_is_no_session(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"is no session's folder, which has a session\.json; 'esrally-ebs"):
+    with pytest.raises(PlanError, match=r"is no folder with a session\.json; 'esrally-ebs"):
         find_session(tmp_path, str(tmp_path))
 
 
