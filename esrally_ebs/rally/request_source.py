@@ -26,6 +26,7 @@ from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay
 
 BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and in race.json
+NAMES_INDEX = "its body names an index, which has another name on each arm"
 WARM_UPS = "ebs-warm-ups"  # key: number of each client's first requests, which are not observed
 _TURNS = "ebs-turns"  # key: blocks whose requests alternate, and the seed of their order
 _CHANCE = "ebs-chance"  # key: seed for the track's own parameter sources, the same on all arms
@@ -255,6 +256,16 @@ def _chance() -> tuple[Any, Any]:
 def _resume(chance: tuple[Any, Any]) -> None:
     random.setstate(chance[0])
     np.random.set_state(chance[1])
+
+
+def names_index(body: object) -> bool:
+    """Whether a search uses an index's name: in a filter, a boost, or a terms lookup."""
+    if isinstance(body, Mapping):
+        named = not {"_index", "indices_boost"}.isdisjoint(body) or {"index", "id"} <= body.keys()
+        return named or any(map(names_index, body.values()))
+    if isinstance(body, str):  # a query_string's
+        return "_index:" in body
+    return isinstance(body, list) and any(map(names_index, body))
 
 
 class SentRequests:

@@ -27,8 +27,8 @@ from esrally_ebs.rally.coordinator_client import Connection, CoordinatorClient
 from esrally_ebs.rally.indexing import require_green
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
-from esrally_ebs.rally.request_source import BLOCK, DETAILS, SentRequests
-from esrally_ebs.rally.schedule import BRING_BACK, FIO, NAMES_INDEX, SEARCH_TAG, START, names_index
+from esrally_ebs.rally.request_source import BLOCK, DETAILS, NAMES_INDEX, SentRequests, names_index
+from esrally_ebs.rally.schedule import BRING_BACK, FIO, SEARCH_TAG, START
 from esrally_ebs.rally.settings import excluding
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.hosts import hosts_of

@@ -23,7 +23,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally import open_loop, recovery, request_source
-from esrally_ebs.rally.request_source import BLOCK
+from esrally_ebs.rally.request_source import BLOCK, NAMES_INDEX, names_index
 from esrally_ebs.rally.settings import excluding, updated
 from esrally_ebs.session import protocol
 from esrally_ebs.session.root_steps import MAX_LENT
@@ -39,14 +39,15 @@ _READING = re.compile(  # paths of raw requests
     r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval"
     r"|explain|termvectors|rollup_search|graph/explore)\b"
 )
-_ADDS = re.compile(r"^(bulk|restore-snapshot) |/_(bulk|doc|create|update|reindex|restore)\b")  # type and path
+_ADDS = re.compile(  # type and path
+    r"^(bulk|restore-snapshot) |/_(bulk|doc|create|update|reindex|restore|mount)\b"
+)
 _OF_A_DOCUMENT = re.compile(r"/_(doc|source)/")  # a document by its id; reads only with GET
 # parameters that define the request
 _QUERY = ("body", "query", "queries", "requests", "request-params", "path", "pages", "results-per-page")
 FIO = "fio-baseline"
 BRING_BACK = "bring-back"
 START = "start-nodes"
-NAMES_INDEX = "its body names an index, which has another name on each arm"
 _BY_NAME = "disk-usage-stats"  # Rally's telemetry device that fails for renamed indices
 SEARCH_TAG = "search"  # tag of a task that searches, if nothing else tells
 
@@ -93,8 +94,14 @@ def before_tasks(schedule: Sequence[Any], names: Set[str]) -> list[Any]:
 
 def may_index(building: Iterable[Any]) -> bool:
     """Whether any of these tasks adds documents, or might."""
-    tasks = [(task, task.operation) for element in building for task in element]
-    return any(_is_untold(task) or _ADDS.search(f"{of.type} {of.params.get('path')}") for task, of in tasks)
+    tasks = [task for element in building for task in element]
+    return any(_is_untold(task) or _adds(task.operation.type, task.operation.params) for task in tasks)
+
+
+def _adds(kind: Any, params: Mapping[str, Any]) -> bool:
+    if kind == "composite":
+        return any(_adds(part.get("operation-type"), part) for part in _parts(params))
+    return params.get("method") != "DELETE" and bool(_ADDS.search(f"{kind} {params.get('path')}"))
 
 
 def is_search(task: Any) -> bool:
@@ -388,16 +395,6 @@ def _why_no_pairs(schedule: Sequence[Any], indices: int) -> str:
         if names_index(task.operation.params.get("body")):
             return f"task {task.name}: {NAMES_INDEX}"
     return ""
-
-
-def names_index(body: object) -> bool:
-    """Whether a search uses an index's name: in a filter, a boost, or a terms lookup."""
-    if isinstance(body, Mapping):
-        named = not {"_index", "indices_boost"}.isdisjoint(body) or {"index", "id"} <= body.keys()
-        return named or any(map(names_index, body.values()))
-    if isinstance(body, str):  # a query_string's
-        return "_index:" in body
-    return isinstance(body, list) and any(map(names_index, body))
 
 
 def block_of(task: Any) -> Block | None:

@@ -296,6 +296,7 @@ def test_indexing_is_not_repeated_at_another_start() -> None:
         ("raw-request", "/i/_bulk?refresh", True),
         ("raw-request", "/_snapshot/r/s/_restore", True),
         ("raw-request", "/i/_doc/1", True),
+        ("raw-request", "/_snapshot/r/s/_mount?wait_for_completion=true", True),
         ("raw-request", "/_ingest/pipeline/p", False),
         ("create-index", None, False),
         ("own", None, True),  # or might
@@ -307,6 +308,12 @@ def test_documents_also_come_from_a_snapshot_and_from_raw_requests(
     made = task("t", kind)
     made.operation.params |= {"path": path, "method": "PUT"} if path else {}
     assert may_index([made]) == adds
+    within = task("t", "composite")
+    within.operation.params["requests"] = [{"stream": [{"operation-type": kind, **made.operation.params}]}]
+    assert may_index([within]) == (adds and kind != "own")
+    if path:
+        made.operation.params["method"] = "DELETE"
+        assert not may_index([made])
 
 
 @pytest.mark.parametrize("path", ["/i/_graph/explore", "/i/_rollup_search?typed_keys=true"])
