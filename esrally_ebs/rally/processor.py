@@ -323,7 +323,7 @@ def _named_archive(name: str | None) -> Iterator[None]:
             raise
         raise SetupError(
             f"documents {name}: Rally cannot fetch or unpack them ({type(error).__name__}: {error}); see "
-            "that the file is whole, or remove it and what was unpacked of it, so that they are fetched again"
+            "that the file is whole, or put a whole one in its place, and remove what was unpacked of it"
         ) from error
 
 

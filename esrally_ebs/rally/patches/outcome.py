@@ -110,7 +110,7 @@ def unused_parameters(original: Any, self: Any) -> list[str]:
 
 
 def read_track(original: Any, self: Any, *arguments: Any) -> Any:
-    """In our races, raise PlanError for a track's syntax error or missing file, instead of Rally's stack."""
+    """Raise PlanError for what Rally cannot read of a track that has our line or that we race: one line."""
     try:
         return original(self, *arguments)
     except (exceptions.RallyError, jinja2.TemplateError, OSError) as error:
