@@ -9,7 +9,7 @@ from esrally_ebs.workload.queries.search import format_time, words
 from esrally_ebs.workload.queries.shapes import OF_DATES
 
 _FORMAT: Final = "strict_date_optional_time"
-_MILLISECONDS: Final = re.compile(r"\d{13}|(?!20)\d{12}")  # since the epoch; 202612312359 may be a date
+_MILLISECONDS: Final = re.compile(r"\d{13}|(?!19|20)\d{12}")  # since the epoch; 202612312359 may be a date
 _STRICT_DATE: Final = re.compile(  # dates that _FORMAT reads
     r"\d{4}-\d\d-\d\d(T\d\d(:\d\d(:\d\d([.,]\d{1,9})?)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )

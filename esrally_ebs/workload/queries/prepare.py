@@ -67,7 +67,7 @@ _QUERY_WORD: Final = re.compile(
     r"|\b\d+(?:\.\d+){3}(?:\\?/\d{1,3})?\b"
     r"|(?P<colons>(?:(?<![\w\\])(?:[\da-fA-F]{0,4}\\:){2,7}|(?<=[\[{\s])(?:[\da-fA-F]{0,4}:){2,7})"
     r"[\da-fA-F]{0,4}(?:\\?/\d{1,3})?(?![\w:\\]))"
-    rf"|(?P<field>_exists_:\S+|\b{_WORD}(?=(?:[\w{_MARKS}.*-]|\\.){{0,255}}+\s*+:))|{_WORD}",
+    rf"|(?P<field>_exists_\s*+:\s*+\S+|\b{_WORD}(?=(?:[\w{_MARKS}.*-]|\\.){{0,255}}+\s*+:))|{_WORD}",
     re.DOTALL,
 )
 _MASK: Final = re.compile(r"(.+?)(\\?/\d{1,3})")  # in query strings its sign is escaped

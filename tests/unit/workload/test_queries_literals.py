@@ -125,7 +125,7 @@ def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
         {"term": {"open": "true"}},
         {"range": {"ts": {"gte": "1700000000000", "lt": "31/12/2026", "boost": "2.0"}}},
         {"terms": {"user": lookup}},
-        {"query_string": {"query": "_exists_:user.name AND open:false AND n:[10 TO 20]^2.5"}},
+        {"query_string": {"query": "_exists_ : user.name AND open:false AND n:[10 TO 20]^2.5"}},
     ]
     clauses.append({"match": {"ts": "31/12/2026"}})
     users = {"terms": {"field": "user", "missing_order": "last"}}
