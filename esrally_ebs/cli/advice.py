@@ -379,7 +379,6 @@ def _text(log: Path) -> str:
 
 @app.command("trace")
 def trace_command(
-    size: Size,
     mount: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="A directory on the file system whose I/Os are recorded."),
@@ -402,6 +401,9 @@ def trace_command(
     log: Annotated[
         list[Path] | None, typer.Option(help="A query log of that time, to predict its requests.")
     ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Size of today's volume, for example 500GiB; default: the disk's.")
+    ] = None,
     type_: Type = "gp3",
     iops: Iops = None,
     throughput: Throughput = None,
@@ -414,18 +416,16 @@ def trace_command(
     ] = None,
 ) -> None:
     """Record the I/Os of a mount on any Linux machine, read-only, and say which settings would serve them."""
-    today = replace(_with_credits(_today(size, type_, iops, throughput), credits_), name=tracing.ARM)
     _require_one_source(
         mount, source, {"--seconds": seconds, "--pid": pid}, {"--began": began, "--device": device}
     )
+    size = _size_given(size, mount)
+    today = replace(_with_credits(_today(size, type_, iops, throughput), credits_), name=tracing.ARM)
     # by sudo everything after it is the caller's
     recorder = (
         tracing.MountRecorder(Path(mount), today, seconds=seconds, pid=pid) if mount and seconds else None
     )
-    if absent := [path for path in log or [] if not path.is_file()]:
-        raise PlanError(f"--log {absent[0]}: there is no such file; name the log that is written meanwhile")
-    # before the minutes of recording, not after
-    require_known_format(log or [])
+    require_known_format(log or [])  # before the minutes of recording, not after
     priced_settings(today, _listed(types), region, price_list())
     logs = partial(timed_requests, log) if log else None
     if source is not None:
@@ -454,6 +454,15 @@ def trace_command(
     bounded = [one for one in PERCENTILES if session.samples.num_rows >= least_requests(one)]
     step = f"esrally-ebs advise {name} --keep p{bounded[-1]}=100ms" if bounded and is_whole else ""
     give(replace(report, next_step=step), "text", None)
+
+
+def _size_given(size: str | None, mount: str | None) -> str:
+    """The size, by default that of the mount's disk. Raises PlanError for another tool's trace without."""
+    if size is not None:
+        return size
+    if mount is None:
+        raise PlanError("--from: no trace says how large its volume is; give --size, for example 500GiB")
+    return tracing.size_of(Path(mount))
 
 
 def _require_one_source(

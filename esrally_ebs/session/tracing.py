@@ -40,7 +40,7 @@ from esrally_ebs.store import SessionFolder, running
 from esrally_ebs.store.session import Session
 from esrally_ebs.telemetry import block_trace
 from esrally_ebs.telemetry.block_trace import threads_at
-from esrally_ebs.units import number_of
+from esrally_ebs.units import GIB, number_of
 from esrally_ebs.volumes.emulated.control import read_state
 
 KIND = "trace"
@@ -63,6 +63,13 @@ def volume_at(path: Path, today: VolumeSpec) -> Volume:
         return arm
     share = min(max(state.credits / state.credits_capacity, 0.0), 1.0)
     return replace(arm, spec=replace(arm.spec, credits=share))
+
+
+def size_of(path: Path, roots: Roots | None = None) -> str:
+    """Size of a mount's disks together, in whole GiB: ``"500GiB"``. Raises SetupError if it has none."""
+    disks = {queue.name for queue in block_trace.queues_of(path)[0]}
+    sectors = sum(int(((roots or Roots()).sys / "block" / name / "size").read_text()) for name in disks)
+    return f"{max(1, round(sectors * 512 / GIB))}GiB"
 
 
 class MountRecorder:

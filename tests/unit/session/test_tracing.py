@@ -16,6 +16,7 @@ from esrally_ebs.advice import prediction
 from esrally_ebs.advice.traces import parse_trace
 from esrally_ebs.cli import main
 from esrally_ebs.machine.disks import RequestQueue
+from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, end_as_by_interrupt
 from esrally_ebs.model import Kind, State, Volume, VolumeSpec
 from esrally_ebs.session import tracing
@@ -279,6 +280,21 @@ def mount(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(f"esrally_ebs.{name}", lambda *_, value=value, **__: value)
     monkeypatch.setattr("esrally_ebs.store.running.begin", lambda _: (home / "began").touch())
     return ["trace", "--mount", str(home), "--seconds", "2", "--size", "500GiB"]
+
+
+def test_the_size_of_a_mount_is_that_of_its_disks(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the whole disk, which is the volume, also where the mount is on a partition of it."""
+    queues = QUEUE, replace(QUEUE, first_sector=8, end_sector=9, is_part=True), replace(QUEUE, name="sdb")
+    monkeypatch.setattr("esrally_ebs.telemetry.block_trace.queues_of", lambda path: (queues, ()))
+    for name, sectors in (("sda", 20_971_520), ("sdb", 2_097_152)):
+        (home / "block" / name).mkdir(parents=True)
+        (home / "block" / name / "size").write_text(f"{sectors}\n")
+    assert tracing.size_of(Path("/"), replace(Roots(), sys=home)) == "11GiB"
+
+
+def test_of_another_tools_trace_the_size_is_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "--from", str(blkparse(home))]) == 2
+    assert "give --size, for example 500GiB" in capsys.readouterr().err
 
 
 def recorded(
