@@ -32,6 +32,7 @@ from esrally_ebs.workload.queries.search import (
     Part,
     Reason,
     Skipped,
+    parse_time,
 )
 
 Parser = Callable[[Iterable[bytes]], Iterator[Entry]]
@@ -140,7 +141,7 @@ def _query_log(fields: Fields) -> Entry:
     if fields.get("event.outcome") == "failure":
         return Skipped(Reason.FAILED)
     took = fields.get("elasticsearch.querylog.took")
-    took_ms = ms_of(fields.get("elasticsearch.querylog.took_millis") if took is None else took / 1e6)
+    took_ms = ms_of(fields.get("elasticsearch.querylog.took_millis") if took is None else float(took) / 1e6)
     is_bound = fields.get("elasticsearch.querylog.dsl.total_count_partial")
     end_us, zoned = logged_time(fields, "@timestamp")
     return LoggedSearch(
@@ -319,7 +320,7 @@ def _query_insights(lines: Iterable[bytes]) -> Iterator[Entry]:
 
 
 def _insights_of(document: Any) -> Iterator[Entry]:  # noqa: ANN401
-    records = None
+    records = document if isinstance(document, list) else None
     if isinstance(document, dict):
         hits = document.get("hits")
         records = document.get("top_queries", hits.get("hits") if isinstance(hits, dict) else None)
@@ -338,7 +339,8 @@ def _insight(record: Fields) -> Entry:
     number = _mean(latency) if isinstance(latency, dict) else latency
     labels = record.get("labels") or {}
     client = client_of(labels.get("X-Opaque-Id"))
-    at_us = int(record["timestamp"]) * 1000
+    at = record["timestamp"]
+    at_us = parse_time(at)[0] if isinstance(at, str) else int(at) * 1000
     return LoggedSearch(
         at_us,
         targets_of(record.get("indices")),
@@ -424,7 +426,7 @@ _ALL: Final = (
     Format(
         name="es-slow-log-7",
         title="Elasticsearch 7 search slow log",
-        matches=_with_keys("type", "component", "message", "source", "total_shards"),
+        matches=lambda line: b'"index_search_slowlog"' in line and _with_keys("message", "source")(line),
         parse=_SLOW_LOG,
         lacks=_SHARDS,
     ),

@@ -50,7 +50,7 @@ _NOT_READ: Final = (  # How lines of unreadable formats begin, and what to do
     (re.compile(rb"\s*\{\s*\Z"), "JSON over several lines; write one line for each entry: jq -c ."),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
     (
-        re.compile(rb'\{(.*, *)?"log" *: *"(([^"\\]|\\.)*\\n"|(?!.*"_p").{16000})'),  # Docker's
+        re.compile(rb'\{(?!.*"(_p|logtag)" *:)(.*, *)?"log" *: *"((?:[^"\\]++|\\(?!n").)*+\\n"|.{16000})'),
         "a container's log around another; take the lines out: jq -rj .log",
     ),
     (re.compile(rb'\{(.*, *)?"log" *: *"'), "a log within another; take the lines out: jq -r .log"),
@@ -413,7 +413,7 @@ def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
         for other in logs:
             shorter, longer = sorted((log.beginning or b"", other.beginning or b""), key=len)
             if shorter and longer.startswith(shorter):  # also an earlier copy of one that grew
-                raise PlanError(f"{path}: begins as {other.path}, or vice versa; name the longer alone")
+                raise PlanError(f"{path}: begins as {other.path} does; name one of them, the longer")
         logs.append(log)
     return logs
 

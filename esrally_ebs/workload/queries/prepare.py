@@ -32,7 +32,7 @@ _REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
 _MAY_BE_NOW: Final = re.compile(r"""(?:["'\[{ :=<>]|\\u00[0-9a-fA-F]{2})now\b""")
 # a data stream's index, also when mounted from a snapshot
 _BACKING: Final = re.compile(r"(?:\w[\w-]*-)?\.ds-(.+?)(?:-\d{4}\.\d\d\.\d\d)?-\d{6,}")
-_FIRST_DATE_US: Final = 946_684_800_000_000  # 2000-01-01; earlier times are relative to the log's begin
+_FIRST_DATE_US: Final = 31_536_000_000_000  # 1971-01-01; earlier times are relative to the log's begin
 DATES_FIXED: Final = "dates fixed to the time of the log"
 DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"
 NARROWED: Final = "narrowed to the index"

@@ -43,7 +43,7 @@ _LANGUAGES: Final = frozenset(("_eql", "_esql", "_query", "_sql"))
 
 _MONKEYS: Final = "🐵🙈🙉".encode()
 _REQUEST: Final = re.compile(rb"[A-Z]+ \S+ HTTP/1\.[01]\r\n")
-PAYLOAD: Final = re.compile(rb"([123]) ([0-9a-f]+) (\d{1,20})(?: \d+)?\r?\n")
+PAYLOAD: Final = re.compile(rb"([123]) ([\w-]+) (\d{1,20})(?: \d+)?\r?\n")
 
 
 def searches(
@@ -218,8 +218,9 @@ def _payload(lines: list[bytes]) -> Iterator[Entry]:
 
 def _http(at_us: int, message: bytes) -> tuple[Iterator[Entry], bytes]:
     """Searches of an HTTP request, and further requests that its client sent without waiting (pipelining)."""
-    head, _, body = message.partition(b"\r\n\r\n")
-    request, *rows = head.decode(errors="replace").split("\r\n")
+    line_end = "\r\n" if b"\r\n" in message else "\n"  # the latter once an editor had the file
+    head, _, body = message.partition(2 * line_end.encode())
+    request, *rows = head.decode(errors="replace").split(line_end)
     method, url, _ = request.split(" ")
     # ignores authorization and all other headers
     headers = {name.strip().lower(): value.strip() for name, _, value in (row.partition(":") for row in rows)}

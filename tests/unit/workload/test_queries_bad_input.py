@@ -41,7 +41,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int
         (["log.json", "--format", "es-slow-log-8"], 4, "no request to race in 1 line read as es-slow-log-8"),
         (["log.json", "--format", "apache"], 2, "--format apache: choose auto, es-query-log"),
         (["log.json", "msearch"], 2, "import them by themselves"),
-        (["log.json", "same"], 2, "same: begins as log.json, or vice versa; name the longer alone"),
+        (["log.json", "same"], 2, "same: begins as log.json does; name one of them, the longer"),
         (["log.json", "grown"], 2, "grown: begins as log.json"),
         (["log.json", "log.json.gz"], 2, "log.json.gz: begins as log.json"),
         (["zones"], 4, "zones:2: some times name a time zone"),
@@ -116,7 +116,8 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
         (f"[{query_line(MATCH_ALL)}]\n".encode(), "jq -c '.[]'"),
         (json.dumps({"stream": "stdout", "log": query_line(MATCH_ALL) + "\n"}).encode(), "jq -rj .log"),
         (json.dumps({"stream": "stdout", "log": "x" * 16384}).encode(), "jq -rj .log"),  # a part
-        (json.dumps({"log": query_line(MATCH_ALL), "_p": "F"}).encode(), "jq -r .log"),
+        (json.dumps({"_p": "F", "log": query_line(MATCH_ALL)}).encode(), "jq -r .log"),
+        (json.dumps({"_p": "F", "log": "x" * 16384}).encode(), "jq -r .log"),
         (json.dumps({"result": {"_raw": query_line(MATCH_ALL)}}).encode(), "of Splunk .result._raw"),
         (json.dumps({"short_message": "x", "full_message": query_line(MATCH_ALL)}).encode(), ".full_message"),
         (json.dumps({"PRIORITY": "6", "MESSAGE": query_line(MATCH_ALL)}).encode(), "jq -r .MESSAGE"),

@@ -460,6 +460,21 @@ def test_a_goreplay_file_with_other_ends_of_lines_has_the_same_requests(tmp_path
     assert (changed.requests, changed.excluded) == (whole.requests, whole.excluded)
 
 
+def test_what_others_write_a_little_differently_is_read_as_well(tmp_path: Path) -> None:
+    """Without fields that nothing needs, a number as text, a list on one line, lines that an editor ended."""
+    slow = {"type": "index_search_slowlog", "message": "[i][0]", "took_millis": "3", "source": "{}"}
+    slow |= {"timestamp": "2026-01-02T10:00:00,000Z", "took": "3ms", "id": "a"}
+    record = {"source": {}, "indices": ["i"], "timestamp": "2026-01-02T10:00:00Z"}
+    record |= {"measurements": {"latency": {"number": 3, "count": 1}}}
+    played = "1 A-1 1767348000000000000\nPOST /i/_search HTTP/1.1\nContent-Length: 2\n\n{}\n"
+    query = json.loads(query_line({})) | {"elasticsearch.querylog.took": "3000000"}
+    for number, text in enumerate((json.dumps(slow), json.dumps([record]), played, json.dumps(query))):
+        log = write(tmp_path / f"log{number}", text)
+        assert import_logs([log], tmp_path / f"out{number}").requests == 1, text
+        (row,) = requests(tmp_path / f"out{number}")
+        assert row["took_ms"] in (3, None)
+
+
 def test_a_url_that_its_client_did_not_encode_names_the_same_index() -> None:
     payload = "1 a1 1767348000000000000 0\nGET /größe/_search HTTP/1.1\r\n\r\n\n".encode()
     (entry,) = rest.parse_goreplay(payload.splitlines(keepends=True))
