@@ -22,6 +22,7 @@ MAX_CROSSING, MIN_WITHIN = 0.05, 0.5
 MAX_AROUND = 0.1
 # A run of at least this many requests without I/O, between requests nearly all of which have some, is a hole.
 MIN_HOLE, MOST_HAVE = 8, 0.9
+_CHECKED_S = 30.0  # after the last request, for reads of requests by a clock that was set
 # With the right clock as many reads fall into a log's requests as with a slightly shifted one, within this.
 _MIN_FIT, _MAX_WORSE, _MAX_WORSE_READS = 0.95, 0.05, 8
 _MAX_SHIFT_MS, _MAX_SHIFTED_READS = 20, 100_000
@@ -460,8 +461,8 @@ def _require_no_hole(session: Session, arm: str, whole: Recording, outside_s: Co
         if min(np.mean(side > 0) for side in others) < MOST_HAVE:
             continue
         since_s = whole.began_s[begin]
-        # of the last requests, as long again: later reads are nobody's of the log
-        until_s = whole.began_s[end] if end < len(ios) else 2 * ended_s - since_s
+        # long after the last request reads are nobody's of the log
+        until_s = whole.began_s[end] if end < len(ios) else ended_s + max(ended_s - since_s, _CHECKED_S)
         first, last = np.searchsorted(outside_s, (since_s, until_s))
         reads = np.median(ios[ios > 0]) * (end - begin)
         doubt = "is a part of the trace missing" if len(others) > 1 else "was a clock set meanwhile"
