@@ -239,11 +239,10 @@ def sweep_images(booted_at_s: float) -> list[Path]:
     Images of this boot may be in use in another container, whose run directory may have the same name.
     """
     gone: list[Path] = []
-    for image in image_roots()[1].glob("*/*.img"):
+    for folder in image_roots()[1].glob("*"):
         with contextlib.suppress(FileNotFoundError):  # removed by its session meanwhile
-            is_old = image.lstat().st_ctime < booted_at_s
-            if is_old and not (run_dir() / image.parent.name / image.stem).exists():
-                gone.append(image)
+            old = [image for image in folder.glob("*.img") if image.lstat().st_ctime < booted_at_s]
+            gone += [image for image in old if not (run_dir() / folder.name / image.stem).exists()]
     for image in gone:
         _remove_image(image)
     return [image for image in gone if not image.exists()]
