@@ -113,12 +113,12 @@ class TrackIndexing:
         return MERGE_ROOM * self._indexed_bytes()
 
     def _indexed_bytes(self) -> float:
-        """Size of what each bulk task indexes of its documents, or of all if one does not say which."""
+        """Size of what each bulk task indexes of its documents; at least of all if one does not say which."""
         bulks = [task for task in self._tasks if task.operation.type == "bulk"]
         sources = [loader.operation_parameters(self.track, task) for task in bulks]
-        tell = all(hasattr(source, "corpora") for source in sources)
-        parts = [_part_bytes(source) for source in sources] if tell else []
-        return sum(parts) or sum(path.stat().st_size for path in self._files())
+        parts = [_part_bytes(source) for source in sources if hasattr(source, "corpora")]
+        whole = sum(path.stat().st_size for path in self._files())
+        return sum(parts) if parts and len(parts) == len(sources) else max(sum(parts), whole)
 
     def _files(self) -> Mapping[Path, int]:
         """Existing files to index, with their number of documents."""
