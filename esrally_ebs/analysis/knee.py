@@ -63,7 +63,7 @@ _ALONE_FACTOR = 3  # times what is allowed: where more queries take as long alon
 _LATE_FACTOR = 3  # times what is allowed: more than chance in a probe
 _LATE_ERRORS = 4.5  # standard errors of independent requests: the same where many may be late
 _LATE_BY_CHANCE = 3  # so many late requests may be chance in a probe
-_FAR = 0.05  # below what is allowed: so far off by chance is no share of many requests
+_MAX_CHANCE = 0.05  # a share of many requests is at most so far off by chance
 _P_BROKEN = 0.001  # chance of so many late requests alone, were the bound kept
 _MIN_DISTANCE, _MAX_DISTANCE = 0.02, 0.06  # a step from the knee: shares at one rate give no curve
 # Of the interval. Steps near the knee:
@@ -282,7 +282,7 @@ class KneeSearch:
         """A doubt if too many requests were late up to the knee, and the slowest long step, or far below."""
         slowest = min((step.rate for step in tried if step.purpose is Purpose.MEASURE), default=knee)
         allowed = self.bound.allowed
-        floor = max(_MAX_FLOOR * allowed, allowed - _FAR)
+        floor = max(_MAX_FLOOR * allowed, allowed - _MAX_CHANCE)
         for reach, most in ((max(knee, slowest), allowed), (_IDLE_BELOW * knee, floor)):
             below = [step for step in tried if step.rate < reach or math.isclose(step.rate, reach)]
             requests, count = sum(step.requests for step in below), sum(step.late for step in below)

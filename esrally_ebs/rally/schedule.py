@@ -101,7 +101,8 @@ def may_index(building: Iterable[Any]) -> bool:
 def _adds(kind: Any, params: Mapping[str, Any]) -> bool:
     if kind == "composite":
         return any(_adds(part.get("operation-type"), part) for part in _parts(params))
-    return params.get("method") != "DELETE" and bool(_ADDS.search(f"{kind} {params.get('path')}"))
+    deletes = str(params.get("method")).upper() == "DELETE"
+    return not deletes and bool(_ADDS.search(f"{kind} {params.get('path')}"))
 
 
 def is_search(task: Any) -> bool:

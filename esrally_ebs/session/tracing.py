@@ -27,6 +27,7 @@ from esrally_ebs.errors import MeasurementError, PlanError, SetupError
 from esrally_ebs.machine.caller import Caller, caller
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import describe, unmounted
+from esrally_ebs.machine.procfs import SECTOR_BYTES
 from esrally_ebs.machine.resources import home
 from esrally_ebs.machine.tracefs import require_tracing
 from esrally_ebs.model import Kind, Phase, Sample, State, TimedRequest, Volume, VolumeSpec
@@ -69,7 +70,7 @@ def size_of(path: Path, roots: Roots | None = None) -> str:
     """Size of a mount's disks together, in whole GiB: ``"500GiB"``. Raises SetupError if it has none."""
     disks = {queue.name for queue in block_trace.queues_of(path)[0]}
     sectors = sum(int(((roots or Roots()).sys / "block" / name / "size").read_text()) for name in disks)
-    return f"{max(1, round(sectors * 512 / GIB))}GiB"
+    return f"{max(1, round(sectors * SECTOR_BYTES / GIB))}GiB"
 
 
 class MountRecorder:

@@ -49,7 +49,7 @@ _NOT_READ: Final = (  # How lines of unreadable formats begin, and what to do
     (re.compile(rb"\s*\[\s*(\{|\Z)"), "one list in JSON; write a line for each entry: jq -c '.[]'"),
     (re.compile(rb"\s*\{\s*\Z"), "JSON over several lines; write one line for each entry: jq -c ."),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
-    (
+    (  # Docker's has line ends, or is a part of a line; Fluent Bit's is neither
         re.compile(rb'\{(?!.*"(_p|logtag)" *:)(.*, *)?"log" *: *"((?:[^"\\]++|\\(?!n").)*+\\n"|.{16000})'),
         "a container's log around another; take the lines out: jq -rj .log",
     ),

@@ -20,7 +20,7 @@ import orjson
 
 from esrally_ebs.workload.queries.dates import LUCENE_RANGE, LUCENE_STEPS, NOW, Freezer
 from esrally_ebs.workload.queries.dsl import PATHS_OF_ALL, Json, Walk
-from esrally_ebs.workload.queries.search import LoggedSearch, Reason
+from esrally_ebs.workload.queries.search import FIRST_US, LoggedSearch, Reason
 from esrally_ebs.workload.queries.shapes import LIMIT, Shape, Shapes, Templates, asked_of, is_object
 
 _MAX_NAMES: Final = 10_000
@@ -32,7 +32,6 @@ _REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
 _MAY_BE_NOW: Final = re.compile(r"""(?:["'\[{ :=<>]|\\u00[0-9a-fA-F]{2})now\b""")
 # a data stream's index, also when mounted from a snapshot
 _BACKING: Final = re.compile(r"(?:\w[\w-]*-)?\.ds-(.+?)(?:-\d{4}\.\d\d\.\d\d)?-\d{6,}")
-_FIRST_DATE_US: Final = 31_536_000_000_000  # 1971-01-01; earlier times are relative to the log's begin
 DATES_FIXED: Final = "dates fixed to the time of the log"
 DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"
 NARROWED: Final = "narrowed to the index"
@@ -331,10 +330,11 @@ class Preparer:
         return None if hasher.refused else hashed
 
     def _now_us(self, search: LoggedSearch) -> int:
-        return search.at_us if search.at_us >= _FIRST_DATE_US else self._written_us
+        # smaller ones are relative to the log's begin
+        return search.at_us if search.at_us >= FIRST_US else self._written_us
 
     def _count_dates(self, search: LoggedSearch) -> None:
-        self.changed[DATES_FIXED if search.at_us >= _FIRST_DATE_US else DATES_GUESSED] += 1
+        self.changed[DATES_FIXED if search.at_us >= FIRST_US else DATES_GUESSED] += 1
 
     def _params(self, search: LoggedSearch) -> dict[str, str]:
         """The URL's parameters with fixed dates and hashed literals."""

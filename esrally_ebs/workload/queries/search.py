@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_S: Final = 86_400
-_YEAR_DAYS: Final = 365
+FIRST_US: Final = 365 * _DAY_S * 1_000_000  # 1971; shippers write 1970 for seconds, year 1 for none
 _FIRST_MS: Final = 10**12  # in 2001; seconds and yyyyMMddHHmm are smaller
 _LAST_MS: Final = 10**13  # in 2286; microseconds and yyyyMMddHHmmss are larger
 _LONG_NAME: Final = 256  # characters; longer names are hashed each time, not cached
@@ -92,7 +92,7 @@ def parse_time(text: str | float) -> tuple[int, bool]:
     """Microseconds since the epoch from ISO 8601, and whether it had a time zone (else UTC is assumed).
 
     Of milliseconds since the epoch, as an index may give them, too, also as text. ValueError for what is
-    neither, and for a time before 1971: shippers write year 1 for none, and 1970 for seconds.
+    neither, and for a time before all logs.
     """
     if isinstance(text, str) and len(text) > len("20261231") and text.isdecimal():
         text = int(text)  # of which the first digits might be read as a date
@@ -103,9 +103,10 @@ def parse_time(text: str | float) -> tuple[int, bool]:
     moment = datetime.fromisoformat(text)
     zoned = moment.tzinfo is not None
     since = (moment if zoned else moment.replace(tzinfo=UTC)) - _EPOCH
-    if since.days < _YEAR_DAYS:
+    at_us = (since.days * _DAY_S + since.seconds) * 1_000_000 + since.microseconds
+    if at_us < FIRST_US:
         raise ValueError(f"before any log: {text}")
-    return (since.days * _DAY_S + since.seconds) * 1_000_000 + since.microseconds, zoned
+    return at_us, zoned
 
 
 def format_time(at_us: int) -> str:
