@@ -19,7 +19,6 @@ import math
 import mmap
 import os
 import random
-import signal
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from esrally_ebs.machine.processes import interrupts_later
 from esrally_ebs.units import KIB
 from esrally_ebs.volumes.emulated.control import change
 from esrally_ebs.volumes.emulated.daemon.admission import NO_OVERHEAD, spread_over
@@ -111,13 +111,9 @@ def _opened(control: Path, probe: Path, data: Sequence[Path]) -> Iterator["_Path
     with contextlib.ExitStack() as stack:
 
         def opened(file: Path, flags: int) -> int:
-            # an interrupt in between would leave it open, so its volume could not be detached
-            usual = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-            try:
+            with interrupts_later():  # one in between would leave it open, and its volume attached
                 descriptor = os.open(file, flags | os.O_DIRECT | os.O_NOFOLLOW, 0o600)
                 stack.callback(os.close, descriptor)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, usual)
             return descriptor
 
         written = opened(probe, os.O_RDWR | os.O_CREAT)
@@ -168,7 +164,8 @@ class _Path:
         """I/Os of two threads, in the order in which they began."""
         change(self.control, fixed_latency_s=_BESIDE_S)
         orders = [self._chance.choices(ops, k=_PER_BLOCK) for _ in range(2)]
-        both = self._pool.map(lambda order: self._timed(order, size), orders)
+        with interrupts_later():  # one while a thread starts would leave it at work on closed descriptors
+            both = list(self._pool.map(lambda order: self._timed(order, size), orders))
         held_s = spread_over(*_BESIDE_S)
         for _, op, seconds in sorted(itertools.chain(*both)):
             self._beside[op, size].append(seconds - next(held_s))

@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import Final, TypeVar
 import orjson
 
 from esrally_ebs.errors import FormatError, PlanError, SetupError
+from esrally_ebs.machine.processes import interrupts_later
 from esrally_ebs.model import TimedRequest
 from esrally_ebs.units import number_of
 from esrally_ebs.workload.queries.formats import FORMATS, Format
@@ -485,13 +485,11 @@ def _new_directory(output: Path) -> Iterator[Path]:
             yield folder
             os.rename(folder, output)  # noqa: PTH104 - takes the place of an empty directory
         finally:
-            # a closing terminal sends two signals: delay the second until all is removed
-            usual = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-            shutil.rmtree(folder, ignore_errors=True)
-            for parent in parents if not output.exists() else ():
-                with suppress(OSError):  # something else is in it by now
-                    parent.rmdir()
-            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+            with interrupts_later():  # a closing terminal sends two
+                shutil.rmtree(folder, ignore_errors=True)
+                for parent in parents if not output.exists() else ():
+                    with suppress(OSError):  # something else is in it by now
+                        parent.rmdir()
     except OSError as error:
         hint = next_step(error, "name a directory with room that may be written to")
         raise SetupError(
