@@ -187,6 +187,17 @@ def test_the_file_system_is_clean_after_load_and_unmount(
     assert image.exists(), "an image that was given must stay"
 
 
+@pytest.mark.beside
+def test_a_copy_of_the_mount_that_lasts_does_not_keep_the_volume(arms: Path) -> None:
+    volumes.attach(spec_of(), arms / "a")
+    with subprocess.Popen(["unshare", "--mount", "--propagation", "private", "cat"], stdin=-1) as other:
+        while Path(f"/proc/{other.pid}/comm").read_text() != "cat\n":
+            time.sleep(0.01)
+        volumes.detach(arms / "a")
+        assert str(arms) not in Path(f"/proc/{other.pid}/mounts").read_text()
+    assert leftovers() == ()
+
+
 def test_a_killed_daemon_is_an_error_within_seconds_and_detaching_cleans_all(arms: Path) -> None:
     volume = volumes.attach(spec_of(), arms / "a")
     lay_out(volume, 64)

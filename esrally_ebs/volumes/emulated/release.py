@@ -219,13 +219,18 @@ def _settle(point: Path) -> None:
 
 
 def _unmount(point: Path) -> None:
-    """Unmount all mounts at this point; lazily, from the name space alone, if one is in use."""
+    """Unmount all mounts at this point, lazily, from the name space alone, if one is in use; remove it.
+
+    Copies of a mount in other name spaces end as its mount point is removed.
+    """
     while mount_at(point) is not None:
         try:
             run(["umount", "--no-canonicalize", point], timeout_s=_UNMOUNT_S)
         except CommandError:
             if mount_at(point) is not None:
                 run(["umount", "--lazy", "--no-canonicalize", point], timeout_s=_QUICK_S)
+    with contextlib.suppress(OSError):  # missing; or a daemon's disk, a file
+        remove_mount_point(point)
 
 
 def _detach_loop(name: str) -> None:
@@ -264,5 +269,3 @@ def _remove_image(image: Path) -> None:
 def _remove_files(directory: Path) -> None:
     for name in _OWN_FILES:
         (directory / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # missing; or still a mount point, which is among the leftovers
-        remove_mount_point(directory / MOUNT_NAME)
