@@ -27,10 +27,9 @@ class MemoryHost:
 
     def look(self, query: DeviceQuery) -> HostState:
         """As LinuxHost."""
-        array = None
-        if query.stripe and self.array is not None and self.array[0] == query.stripe:
-            array = self._device(query.stripe, *self._on_array, size=0, path=Path("/dev/md0"))
-        every = self._devices()
+        array, every = None, self._devices()
+        if query.stripe and self.array is not None and every.keys() & query.sizes == set(self.array[1]):
+            array = self._device(self.array[0], *self._on_array, size=0, path=Path("/dev/md0"))
         source = self.mounts.get(query.point, "")
         return HostState(
             devices={serial: device for serial, device in every.items() if serial in query.sizes},

@@ -4,6 +4,9 @@ A device is written to only if it has the serial of a volume that we created (or
 that we took while it was blank) and is empty, or has only what we began to put there.
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from esrally_ebs.aws.provision.host import HIDDEN_HOLDER, ArmDevice
 from esrally_ebs.aws.provision.journal import History
 from esrally_ebs.aws.provision.state import ArmState, HostWork, Note, Step, Wait, in_order, refuse
@@ -31,10 +34,10 @@ def _initialise(history: History, state: ArmState) -> Step | None:
 
 
 def _stripe(history: History, state: ArmState) -> Step | None:
-    goal = history.goal
-    if goal.count == 1 or (state.host.array is not None and history.begun("stripe")):
+    goal, devices = history.goal, state.devices
+    is_ours = state.host.array is not None and history.begun("stripe") and not _of_others(history, devices)
+    if goal.count == 1 or is_ours:
         return None  # else an array is of a session that has taken the same disks
-    devices = state.devices
     for device in devices:
         if not device.blank or device.mounts or device.holders:
             refuse(history, f"{device.path} ({device.serial}) is not empty; take the arm down and try again")
@@ -171,10 +174,27 @@ def devices_down(history: History, state: ArmState) -> Step | None:
     """The next step back to devices that nothing uses; they may be gone already.
 
     Disks of the instance to which nothing was written were only claimed: others may have taken them since.
+    Those that others have written to are theirs, and so is an array of them.
     """
-    if history.goal.sort == "instance-store" and not (history.begun("stripe") or history.begun("format")):
-        return None
+    if history.goal.sort == "instance-store":
+        if not (history.begun("stripe") or history.begun("format")):
+            return None
+        theirs = _of_others(history, state.devices)
+        own = {serial: device for serial, device in state.host.devices.items() if device not in theirs}
+        state = replace(
+            state, host=replace(state.host, devices=own, array=None if theirs else state.host.array)
+        )
     return _down(history, state)
+
+
+def _of_others(history: History, devices: Iterable[ArmDevice]) -> list[ArmDevice]:
+    """Devices whose contents have another UUID than this arm's, and that are not its mount."""
+    goal = history.goal
+    return [
+        device
+        for device in devices
+        if device.signature and device.uuid != goal.filesystem_uuid and goal.point not in device.mounts
+    ]
 
 
 def _target(history: History, state: ArmState) -> ArmDevice:

@@ -214,13 +214,14 @@ class _PredictedArm:
     def _stripe(self, given: Mapping[str, Any]) -> None:
         path = Path("/dev/dm-0" if given["kind"] == "lvm" else "/dev/md0")
         self._array = ArmDevice(serial=given["name"], path=path, size_bytes=0, blank=True)
+        member = {"signature": "linux_raid_member", "uuid": self.history.goal.filesystem_uuid}
         for serial in given["devices"]:
-            self._change(serial, signature="linux_raid_member", blank=False, holders=(path.name,))
+            self._change(serial, **member, blank=False, holders=(path.name,))
 
     def _unstripe(self, given: Mapping[str, Any]) -> None:
         self._array = None
         for serial in given["devices"]:
-            self._change(serial, signature="", blank=False, holders=())
+            self._change(serial, signature="", uuid="", blank=False, holders=())
 
     def _mkfs(self, given: Mapping[str, Any]) -> None:
         self._change(given["serial"], signature=given["filesystem"], uuid=given["uuid"], blank=False)

@@ -200,6 +200,31 @@ def test_what_a_call_of_minutes_has_made_at_its_end_is_waited_for_and_removed(
     assert world.untouched()
 
 
+@pytest.mark.parametrize("mounted", [True, False])
+@pytest.mark.parametrize(
+    ("name", "step"), [("a disk of the instance", "format"), ("a stripe of disks", "stripe")]
+)
+def test_a_session_that_took_the_same_disks_too_late_takes_down_nothing(
+    name: str, step: str, mounted: bool, tmp_path: Path
+) -> None:
+    world = World(tmp_path / "first", GOALS[name])
+    world.start()
+    world.executor().up()
+    if not mounted:
+        del world.machine.mounts[world.goal.point]
+    before = world.ids()
+    late = replace(world.executor(), journal=Journal(tmp_path / "late", sync=lambda file: None))
+    goal = replace(world.goal, run="fedcba9876543210", point=Path("/run/late/mnt"))
+    taken = ["AWS2", "AWS3"][: goal.count]
+    late.journal.begin(goal, world.now, entry("claim", "done", serials=taken), entry(step, "intent"))
+    with pytest.raises(SetupError, match=r"AWS2\) (is not empty|is used by|holds xfs that we did not make)"):
+        late.up()
+    late.down()
+    assert world.ids() == before
+    world.executor().down()
+    assert world.left() == []
+
+
 def test_a_line_that_a_crash_cut_swallows_no_later_one(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.begin(ebs(), 0.0)

@@ -195,17 +195,18 @@ def test_a_disk_that_was_written_to_is_wiped_once_even_if_it_looks_blank() -> No
 def test_disks_that_were_only_claimed_are_left_to_who_has_taken_them_since() -> None:
     """Once 'mdadm --zero-superblock' was run on the disks of another's array that was not mounted."""
     goal = goal_of(spec("instance-store", stripes=2))
-    disks = {
-        name: device(serial=name, signature="linux_raid_member", blank=False) for name in ("AWS1", "AWS2")
-    }
+    disk = device(signature="linux_raid_member", uuid="theirs", blank=False, holders=("md127",))
+    disks = {name: replace(disk, serial=name) for name in ("AWS1", "AWS2")}
     array = device(serial="ebs-1", path=Path("/dev/md127"), signature="ext4", uuid="theirs", blank=False)
     claim = entry("claim", "done", serials=list(disks))
     mounted = replace(array, mounts=(Path("/data"),))
     for one in (array, mounted):
         there = ArmState(host=HostState(devices=disks, array=one))
         assert devices_down(History(goal=goal, entries=(claim,)), there) is None
-    ours = History(goal=goal, entries=(claim, entry("stripe", "intent")))
-    step = devices_down(ours, ArmState(host=HostState(devices=disks, array=array)))
+        begun = History(goal=goal, entries=(claim, entry("stripe", "intent")))
+        assert devices_down(begun, there) is None
+    ours = {name: replace(disk, uuid=goal.filesystem_uuid) for name, disk in disks.items()}
+    step = devices_down(begun, ArmState(host=HostState(devices=ours, array=array)))
     assert isinstance(step, HostWork)
     assert step.operation == "unstripe"
 
@@ -218,9 +219,12 @@ def test_an_array_that_another_session_has_just_made_of_the_same_disks_is_not_fo
     array = device(serial="ebs-1", path=Path("/dev/md127"), blank=True)
     there = ArmState(host=HostState(devices=disks, array=array))
     claim = entry("claim", "done", serials=list(disks))
-    with pytest.raises(SetupError, match=r"\(AWS1\) is not empty; take the arm down and try again"):
-        local_up(History(goal=goal, entries=(claim,)), there)
-    step = local_up(History(goal=goal, entries=(claim, entry("stripe", "intent"))), there)
+    begun = History(goal=goal, entries=(claim, entry("stripe", "intent")))
+    for history in (History(goal=goal, entries=(claim,)), begun):
+        with pytest.raises(SetupError, match=r"\(AWS1\) is not empty; take the arm down and try again"):
+            local_up(history, there)
+    ours = {name: replace(disk, uuid=goal.filesystem_uuid) for name, disk in disks.items()}
+    step = local_up(begun, ArmState(host=HostState(devices=ours, array=array)))
     assert isinstance(step, HostWork)
     assert step.operation == "mkfs"
 
