@@ -13,9 +13,10 @@ from pathlib import Path
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import mount_at, mounts, remove_mount_point
-from esrally_ebs.machine.private import require_private
+from esrally_ebs.machine.private import private_directory, require_private
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, Process, run, shares_mounts
 from esrally_ebs.machine.resources import home, run_dir
+from esrally_ebs.store.files import locked
 from esrally_ebs.volumes.emulated import control
 from esrally_ebs.volumes.emulated.daemon import process as daemon
 from esrally_ebs.volumes.record import RECORD_NAME, drop_record, read_record
@@ -110,9 +111,11 @@ def image_roots() -> tuple[Path, Path]:
 
 
 def image_of(root: Path, directory: Path) -> Path:
-    """Default path below an image root for the image of the volume in ``directory``."""
-    if directory.parent.parent == run_dir():
-        return root / directory.parent.name / f"{directory.name}.img"
+    """Default path below an image root for the image of the volume in ``directory``, by session."""
+    run = run_dir().resolve()
+    if directory.is_relative_to(run):
+        session, *arm = directory.relative_to(run).parts
+        return root / session / f"{'_'.join(arm)}.img"
     return root / "elsewhere" / f"{_joined(directory)}.img"
 
 
@@ -244,12 +247,16 @@ def sweep_images(booted_at_s: float) -> list[Path]:
     Images of this boot may be in use in another container, whose run directory may have the same name.
     """
     gone: list[Path] = []
-    for folder in image_roots()[1].glob("*"):
-        with contextlib.suppress(FileNotFoundError):  # removed by its session meanwhile
-            old = [image for image in folder.glob("*.img") if image.lstat().st_ctime < booted_at_s]
-            gone += [image for image in old if not (run_dir() / folder.name / image.stem).exists()]
-    for image in gone:
-        _remove_image(image)
+    images = list(image_roots()[1].glob("*/*.img"))
+    if not images:
+        return gone
+    with locked(private_directory(run_dir())):  # so that no session begins, and makes one of that name anew
+        for image in images:
+            with contextlib.suppress(FileNotFoundError):  # removed by its session meanwhile
+                of_session = (run_dir() / image.parent.name).exists()  # after the clock was set it looks old
+                if image.lstat().st_ctime < booted_at_s and not of_session:
+                    _remove_image(image)
+                    gone.append(image)
     return [image for image in gone if not image.exists()]
 
 

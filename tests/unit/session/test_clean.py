@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import PIPE
 
@@ -19,6 +20,7 @@ from esrally_ebs.model import VolumeSpec, short_name
 from esrally_ebs.node.dataset import unfinished_folder
 from esrally_ebs.session import clean, manual
 from esrally_ebs.store import context, running
+from esrally_ebs.store.files import locked
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import release
 from esrally_ebs.volumes.emulated.release import image_of, image_roots
@@ -62,9 +64,10 @@ def test_what_a_reboot_ended_goes_and_what_is_of_this_boot_stays(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (run / "lives" / "a").mkdir(parents=True)
-    images = [image_of(image_roots()[1], run / session / "a") for session in ("ended", "lives")]
+    arms = ("ended/a", "lives/a", "lives/b/1")  # the last is one of those that a stripe has
+    images = [image_of(image_roots()[1], run / arm) for arm in arms]
     for image in images:
-        image.parent.mkdir(parents=True)
+        image.parent.mkdir(parents=True, exist_ok=True)
         image.write_bytes(b"data")
     datasets = run.parent / "home" / "datasets"
     ended = unfinished_folder(run.parent / "home", "0123456789abcdef", "ended")
@@ -76,7 +79,21 @@ def test_what_a_reboot_ended_goes_and_what_is_of_this_boot_stays(
     assert list(clean.clean()) == [(str(ended), []), (str(images[0]), [])]
     assert sorted(path.name for path in datasets.iterdir()) == ["0123", "the user's.unfinished"]
     assert not images[0].parent.exists()
-    assert images[1].exists()
+    assert all(image.exists() for image in images[1:])
+
+
+def test_an_image_that_a_session_makes_while_clean_looks_at_an_old_one_stays(run: Path) -> None:
+    image = image_of(image_roots()[1], run / "s" / "a")
+    image.parent.mkdir(parents=True)
+    image.write_bytes(b"of an earlier boot")
+    run.mkdir(mode=0o700)
+    with ThreadPoolExecutor() as pool:
+        with locked(run):  # as a session does that begins
+            swept = pool.submit(release.sweep_images, time.time() + 60)
+            time.sleep(0.2)
+            (run / "s").mkdir()
+        assert swept.result() == []
+    assert image.exists()
 
 
 def test_an_index_that_is_finished_while_clean_looks_at_it_does_not_end_clean(
