@@ -192,17 +192,18 @@ _FORM = "".join(f'{{{{json (.Label "{label}")}}}},' for label in _LABELS)
 
 
 def _ours(listing: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-    """Name, session and arm of each resource that Compose made for a session of this run directory.
+    """Id, session and arm of each resource that Compose made for a session of this run directory.
 
-    A label alone proves nothing: images give theirs to every container, and users may set any. Values are
-    JSON, as they may contain tabs and newlines.
+    Labels alone prove nothing: images give theirs to every container, and users may set any. But no image
+    names its container. Values are JSON, as they may contain tabs and newlines.
     """
-    name = "{{json .Name}}" if listing[0] == "volume" else "{{json .ID}}"
+    name = ".Names" if listing[0] == "ps" else ".Name"
+    form = f"[{_FORM}{{{{json {name}}}}},{{{{json {'.Name' if listing[0] == 'volume' else '.ID'}}}}}]"
     here = f"label={_RUN_LABEL}={run_label()}"
-    for line in filter(None, docker(*listing, "--filter", here, "--format", f"[{_FORM}{name}]").split("\n")):
-        session, arm, of, resource = json.loads(line)
+    for line in filter(None, docker(*listing, "--filter", here, "--format", form).split("\n")):
+        session, arm, of, name, resource = json.loads(line)
         with suppress(PlanError):  # not a session's name
-            if of == project(session_name(session), arm):
+            if of == project(session_name(session), arm) and name.startswith(of):
                 yield resource, session, arm
 
 

@@ -119,7 +119,8 @@ def test_clean_sees_what_the_second_engine_of_a_host_holds(
     }
     words = [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
     command = ["docker", "-H", host.docker]
-    engine.run([*command, "create", "--network", "none", *words, choose_image(os.environ)], timeout_s=30)
+    named = ["--name", f"{engine.project(held, 'gp3')}-node-1", *words]
+    engine.run([*command, "create", "--network", "none", *named, choose_image(os.environ)], timeout_s=30)
     plan = tmp_path / "p.toml"
     plan.write_text(coordinator.plan)
     SessionFolder.create(tmp_path, "s", kind="race", plan=load_plan(plan)).finish(State.FAILED, reason="why")
