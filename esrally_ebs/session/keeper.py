@@ -61,6 +61,8 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _PATIENCE_S = 30.0
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # of accept(2), for a while
 _POLL_S = 0.1
+# Folders that 'sudo -E' leaves to root: in the caller's own, the caller's processes could exchange files.
+_OF_CALLER = ("ESRALLY_EBS_HOME", "TMPDIR", "TEMP", "TMP", "DOCKER_CONFIG")
 
 
 # --- in the caller's processes ---
@@ -310,7 +312,7 @@ def main(argv: Sequence[str]) -> int:
     fileno, ready, child, uid = map(int, argv)
     os.umask(0o022)
     user = Caller.of(uid)
-    for name in [name for name in os.environ if name.startswith("SUDO_") or name == "ESRALLY_EBS_HOME"]:
+    for name in [name for name in os.environ if name.startswith("SUDO_") or name in _OF_CALLER]:
         del os.environ[name]  # from here on mounts and images are root's, not the caller's
     os.environ["HOME"] = pwd.getpwuid(0).pw_dir
 
