@@ -54,24 +54,25 @@ def opened_below(*parts: str | Path) -> Iterator[int]:
         yield folder
 
 
-def give_tree(path: Path, user: int, *, of: int | None = None, linked: bool = True) -> None:
+def give_tree(path: Path, user: int, *, of: int | None = None, back: bool = False) -> None:
     """Change the owner of a directory and all in it to ``user`` (and group 0), following no link.
 
     Names are looked up below their directory's descriptor, so nobody can exchange a place. If ``of`` is
-    given, only that user's files are changed, as others' may have been planted; and unless ``linked``, no
-    file with a second name, which may be elsewhere.
+    given, only that user's files are changed, as others' may have been planted. ``back`` undoes this: leaves
+    files of other groups, as none was given, and those with a second name, which may be elsewhere.
     """
     for _, folders, files, descriptor in os.fwalk(path):
         for name in (*folders, *files):
-            _give(name, user, of, descriptor, linked=linked)
-    _give(str(path), user, of, None, linked=linked)
+            _give(name, user, of, descriptor, back=back)
+    _give(str(path), user, of, None, back=back)
 
 
-def _give(name: str, user: int, of: int | None, folder: int | None, *, linked: bool) -> None:
+def _give(name: str, user: int, of: int | None, folder: int | None, *, back: bool) -> None:
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         status = os.fstat(handle)  # of exactly the file to be changed
-        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and not linked:
+        is_linked = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+        if back and (is_linked or status.st_gid != 0):
             return
         if not stat.S_ISLNK(status.st_mode):
             if status.st_uid != user and of in (None, status.st_uid):

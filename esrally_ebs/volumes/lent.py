@@ -71,8 +71,8 @@ def detach(directory: Path) -> None:
     while record is not None and mount_at(point) is not None:
         try:
             if record.owner not in (None, NODE_USER):  # the node's lies on an arm, whose volume may have died
-                # skips files with a second name: they may belong to another user who has the node's uid
-                give_tree(point, record.owner, of=NODE_USER, linked=False)
+                # not those of a user of the node's number, which somebody has moved or linked here
+                give_tree(point, record.owner, of=NODE_USER, back=True)
         finally:
             run(["umount", "--no-canonicalize", point], timeout_s=_UNMOUNT_S)
     for path in (point, point.parent):

@@ -493,6 +493,24 @@ def test_no_file_with_a_second_name_elsewhere_is_given_back(tmp_path: Path) -> N
     (folder / "own").touch()
     os.link(theirs, folder / "link")
     for path in (folder / "own", theirs):
-        os.chown(path, NODE_USER, NODE_USER)
-    give_tree(folder, NOBODY, of=NODE_USER, linked=False)
+        os.chown(path, NODE_USER, 0)
+    give_tree(folder, NOBODY, of=NODE_USER, back=True)
     assert ((folder / "own").stat().st_uid, theirs.stat().st_uid) == (NOBODY, NODE_USER)
+
+
+@needs_root
+def test_no_file_that_was_moved_there_is_given_back(tmp_path: Path) -> None:
+    """Who may write to a folder that another user keeps private files in may move, but not read them."""
+    data, arm = tmp_path / "data", tmp_path / "session" / "lent_1"
+    (data / "index").mkdir(parents=True)
+    (data / "index").chmod(0o777)  # which the user may still write to when it is the node's
+    with opened_below(data) as descriptor:
+        lent = volumes.lend(descriptor, arm, name="lent_1", owner=os.geteuid())
+    life.prepare_data_dir(lent)
+    private = tmp_path / "private"
+    private.touch(mode=0o600)
+    os.chown(private, NODE_USER, NODE_USER)
+    private.rename(data / "index" / "moved")
+    volumes.detach(arm)
+    owners = {path.name: path.stat().st_uid for path in (data, *data.rglob("*"))}
+    assert owners == {"data": os.geteuid(), "index": os.geteuid(), "moved": NODE_USER}
