@@ -120,9 +120,12 @@ def orphans(api: Api, owner: RunOwner, *, now_s: float, dead_instances: bool = F
 def on_disks(devices: Sequence[tuple[ArmDevice, Sequence[str]]], run_dir: Path) -> list[Orphan]:
     """Arms on the instance's own disks (which survive a reboot) that no journal here has.
 
-    Only file systems whose label and UUID prove that we made them, and that nothing uses.
+    Only file systems whose label and UUID prove that we made them, and that nothing uses. None while a
+    journal cannot be read: it may be that of one of them.
     """
-    known, _ = known_runs(run_dir)
+    known, unreadable = known_runs(run_dir)
+    if unreadable:
+        return []
     return [
         Orphan(
             sort="instance-store",

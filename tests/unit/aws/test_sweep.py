@@ -290,6 +290,17 @@ def test_a_disk_that_is_not_provably_ours_or_is_in_use_is_left_alone(
 ) -> None:
     device = on_disk(GOALS["a disk of the instance"], **other)
     assert on_disks([(device, ["AWS2"])], tmp_path) == []
+def test_disks_are_left_alone_while_a_journal_that_may_be_theirs_cannot_be_read(tmp_path: Path) -> None:
+    world = begun(tmp_path, GOALS["a disk of the instance"])
+    listed = [(on_disk(world.goal), ["AWS2"])]
+    world.start()
+    journal = Journal(world.directory).path
+    journal.write_text(journal.read_text().replace(world.goal.run, "fedcba9876543210"))
+    assert on_disks(listed, tmp_path) == []
+    journal.unlink()
+    assert len(on_disks(listed, tmp_path)) == 1
+
+
 
 
 def test_what_is_in_use_from_elsewhere_is_not_left_over(tmp_path: Path) -> None:
