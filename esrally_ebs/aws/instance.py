@@ -152,26 +152,27 @@ def rehearsed_instance(environment: Mapping[str, str] = os.environ) -> str | Non
     return instance
 
 
-def on_aws() -> bool:
+def on_aws(roots: Roots | None = None) -> bool:
     """Whether arms can be made on AWS from here, as far as this machine can tell by itself."""
-    return rehearsed_instance() is not None or Roots().on_ec2()
+    return rehearsed_instance() is not None or (roots or Roots()).on_ec2()
 
 
-def region_here() -> str | None:
+def region_here(roots: Roots | None = None) -> str | None:
     """The instance's own region; None if unknown."""
     if rehearsed_instance() is not None:
         return None
-    instance = this_instance(Roots())
+    instance = this_instance(roots or Roots())
     return instance.region or None if instance else None
 
 
-def instance_here() -> str:
+def instance_here(roots: Roots | None = None) -> str:
     """This instance's id. Raises SetupError outside EC2."""
     rehearsed = rehearsed_instance()
     if rehearsed is not None:
         return rehearsed
-    instance = this_instance(Roots())
-    if instance is None and Roots().on_ec2():
+    roots = roots or Roots()
+    instance = this_instance(roots)
+    if instance is None and roots.on_ec2():
         raise SetupError(
             "AWS_EC2_METADATA_DISABLED=true keeps the pack from asking which EC2 instance this is, which"
             " arms on AWS need; unset it (in a container the service's hop limit must be 2)"

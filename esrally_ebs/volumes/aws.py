@@ -26,7 +26,7 @@ from esrally_ebs.machine.disks import Sort
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import describe, mount_at, remove_mount_point
 from esrally_ebs.machine.private import private_directory
-from esrally_ebs.machine.processes import SYSTEM_CLOCK, is_root, run, which
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, is_root, run, which
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import AwsSpec, Backend, Kind, Volume, VolumeSpec, session_name
 from esrally_ebs.store import running
@@ -139,7 +139,14 @@ def caveats(spec: VolumeSpec) -> tuple[str, ...]:
     return tuple(f"arm {spec.name}: {line}" for line in lines)
 
 
-def sweep(say: Say, *, dead_instances: bool = False) -> list[str]:
+def sweep(
+    say: Say,
+    *,
+    dead_instances: bool = False,
+    roots: Roots | None = None,
+    make_api: Callable[[str | None], Api] | None = None,
+    clock: Clock | None = None,
+) -> list[str]:
     """Take down what AWS still has of this run directory but nothing here knows of.
 
     ``dead_instances`` includes what terminated instances left. Asks AWS twice, some seconds apart, since its
@@ -147,19 +154,20 @@ def sweep(say: Say, *, dead_instances: bool = False) -> list[str]:
     not checked for a good reason, such as when AWS could not be asked at all. Returns a line per thing that
     could not be removed or asked for.
     """
-    if not on_aws():
+    roots, clock = roots or Roots(), clock or SYSTEM_CLOCK
+    if not on_aws(roots):
         return []
     problems, first = list[str](), Orphans(arms=[])
     try:
-        instance = instance_here()
-        problems += _sweep_disks(instance, say)
+        instance = instance_here(roots)
+        problems += _sweep_disks(instance, say, roots)
         # an instance's volumes are in its region, whatever the environment names
-        api = Aws(region_here() or configured_region())
-        ask = partial(orphans, api, _owner(instance), dead_instances=dead_instances)
-        left = first = ask(now_s=SYSTEM_CLOCK.epoch())
+        api = (make_api or Aws)(region_here(roots) or configured_region())
+        ask = partial(orphans, api, _owner(instance, roots), dead_instances=dead_instances)
+        left = first = ask(now_s=clock.epoch())
         if first.arms:
-            SYSTEM_CLOCK.sleep(_ASKED_AGAIN_S)
-            left = ask(now_s=SYSTEM_CLOCK.epoch())
+            clock.sleep(_ASKED_AGAIN_S)
+            left = ask(now_s=clock.epoch())
             left = replace(left, arms=[arm for arm in left.arms if arm in first.arms])
     except SetupError as error:
         if not first.arms:
@@ -175,12 +183,12 @@ def sweep(say: Say, *, dead_instances: bool = False) -> list[str]:
     return problems
 
 
-def _sweep_disks(instance: str, say: Say) -> list[str]:
+def _sweep_disks(instance: str, say: Say, roots: Roots) -> list[str]:
     """Likewise for the instance's own disks, which AWS does not list; only root can look at them."""
     if not is_root() or rehearsed_instance() is not None:
         return []
     try:
-        devices = LinuxHost().on_disks()
+        devices = LinuxHost(roots=roots).on_disks()
     except SetupError as error:
         return [f"the instance's own disks were not looked at: {error}"]
     problems = []
@@ -208,8 +216,8 @@ def _remove(orphan: Orphan, find_place: Callable[[], Place], say: Say) -> list[s
     return []
 
 
-def _owner(instance: str) -> RunOwner:
-    return RunOwner(instance=instance, boot=Roots().boot_id(), run_dir=run_dir())
+def _owner(instance: str, roots: Roots | None = None) -> RunOwner:
+    return RunOwner(instance=instance, boot=(roots or Roots()).boot_id(), run_dir=run_dir())
 
 
 def this_owner() -> RunOwner | None:

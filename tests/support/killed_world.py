@@ -73,13 +73,13 @@ class Instance:
         patch.setenv("PATH", "")  # no engine, so no containers
         for name, stands_for in {
             "Aws": lambda region: _Calls(self),
-            "LinuxHost": lambda progress=None: _Works(self),
+            "LinuxHost": lambda **_: _Works(self),
             "Executor": partial(Executor, clock=self._world.clock),
             "Journal": partial(Journal, sync=lambda file: None),
             "SYSTEM_CLOCK": self._world.clock,
             "Roots": lambda: self._files.roots,
-            "on_aws": lambda: True,
-            "instance_here": lambda: HERE,
+            "on_aws": lambda roots=None: True,
+            "instance_here": lambda roots=None: HERE,
             "is_root": lambda: True,
             "check_tools": lambda spec: None,
         }.items():

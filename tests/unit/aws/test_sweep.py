@@ -1,13 +1,16 @@
 """What is left on AWS is found by our tags; a dry run changes nothing; a rehearsal never reaches AWS."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from aws_world import GOALS, HERE, THERE, World, ebs
-from fake_machine import GIB
+from fake_imds import imds
+from fake_machine import GIB, LOCAL_MODEL, FakeMachine
+from recorded_aws import RecordedAws
 
 from esrally_ebs.aws.clients import Api, AwsError
 from esrally_ebs.aws.instance import REHEARSAL_VARIABLE, Place, rehearsed_instance
@@ -20,23 +23,19 @@ from esrally_ebs.aws.provision.goal import (
     TAG_SESSION,
     Goal,
     RunOwner,
+    tag_list,
 )
 from esrally_ebs.aws.provision.host import ArmDevice
 from esrally_ebs.aws.provision.journal import JOURNAL_NAME, Journal
 from esrally_ebs.aws.provision.sweep import Orphan, Orphans, adopt, known_runs, on_disks, orphans
-from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.processes import Clock, is_root
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.session import manual
 from esrally_ebs.store.context import OF_CALLER
 from esrally_ebs.volumes import aws as backend
 from esrally_ebs.volumes.aws import check_tools
 
-AN_ORPHAN = Orphan(
-    sort="ebs",
-    tags={TAG_SESSION: "s", TAG_ARM: "a", TAG_RUN: "r", TAG_MEMBER: "0", TAG_OWNER: HERE},
-    resources={0: "vol-1"},
-)
 PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
 
 
@@ -175,66 +174,65 @@ def test_a_fleet_of_twelve_nodes_is_rehearsed_and_priced(tmp_path: Path) -> None
     assert "all with a price: 2.5414 USD an hour" in lines[-1]
 
 
-def test_what_is_left_is_looked_for_in_the_region_of_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:
-    regions: list[str | None] = []
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMachine]:
+    """An EC2 instance with a disk of its own that this container was not given."""
+    machine = FakeMachine(tmp_path / "machine")
+    machine.nvme("nvme1n1", "259:1", serial="AWS111", model=LOCAL_MODEL)
+    for name in ("AWS_EC2_METADATA_DISABLED", REHEARSAL_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    for name, stands_for in {
-        "on_aws": lambda: True,
-        "instance_here": lambda: HERE,
-        "region_here": lambda: "eu-west-1",
-        "_sweep_disks": lambda instance, say: [],
-        "Aws": regions.append,
-        "orphans": lambda *_, **__: Orphans(arms=[]),
-    }.items():
-        monkeypatch.setattr(backend, name, stands_for)
-    assert backend.sweep(print) == []
+    with imds({"instance-id": HERE, "placement/region": "eu-west-1"}) as service:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
+        yield machine
+
+
+@pytest.mark.usefixtures("run")
+def test_what_is_left_is_looked_for_in_the_region_of_the_instance(instance: FakeMachine) -> None:
+    aws, regions = RecordedAws(DescribeVolumes={"Volumes": []}), list[str | None]()
+
+    def make(region: str | None) -> Api:
+        regions.append(region)
+        return aws
+
+    backend.sweep(print, roots=instance.roots, make_api=make)
     assert regions == ["eu-west-1"]
+    assert "ec2:DescribeVolumes" in aws.actions
 
 
-def refuse(*_: object, **__: object) -> NoReturn:
-    raise AwsError("ec2:DescribeInstances", "RequestLimitExceeded", "try again later")
-
-
-def found() -> Orphans:
-    return Orphans(arms=[AN_ORPHAN])
+def left_volume(run: Path) -> Mapping[str, Any]:
+    """DescribeVolumes' answer about a volume of an earlier boot."""
+    tags = {TAG_SESSION: "s", TAG_RUN: "r", TAG_ARM: "a", TAG_MEMBER: "0", TAG_OWNER: owner(run).tag}
+    volume = {"VolumeId": "vol-1", "State": "available", "CreateTime": datetime.now(UTC)}
+    return {"Volumes": [{**volume, "Tags": tag_list(tags)}]}
 
 
 @pytest.mark.parametrize(
-    ("asked", "said", "stays"),
+    ("answers", "said", "stays"),
     [
-        ([found, found], "AWS still has s/a: vol-1", "AWS ec2:DescribeInstances"),
-        ([refuse], "AWS was not asked for what killed sessions left there", "nvme1n1: stays"),
-        ([found, refuse], "", "AWS listed s/a: vol-1, and could not be asked again: AWS ec2:"),
+        (2, "AWS still has s/a: vol-1", "AWS ec2:DescribeInstances: not allowed"),
+        (0, "AWS was not asked for what killed sessions left there: AWS ec2:DescribeVolumes", ""),
+        (1, "", "AWS listed s/a: vol-1, and could not be asked again: AWS ec2:DescribeVolumes: try again"),
     ],
-    ids=["of its instance", "of volumes", "of volumes again"],
+    ids=["not of its instance", "not of volumes", "not of volumes again"],
 )
 def test_where_aws_answers_one_question_of_two_what_stays_is_no_success(
-    asked: list[Callable[[], Orphans]],
-    said: str,
-    stays: str,
-    run: Path,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    answers: int, said: str, stays: str, run: Path, instance: FakeMachine
 ) -> None:
-    answers = iter(asked)
-    for name, stands_for in {
-        "on_aws": lambda: True,
-        "instance_here": lambda: HERE,
-        "region_here": lambda: "us-east-1",
-        "_sweep_disks": lambda instance, say: ["nvme1n1: stays"],
-        "_ASKED_AGAIN_S": 0.0,
-        "Aws": lambda region: None,
-        "orphans": lambda *_, **__: next(answers)(),
-        "place_of": refuse,
-    }.items():
-        monkeypatch.setattr(backend, name, stands_for)
-    assert main(["clean"]) == 3
-    out, err = capsys.readouterr()
-    assert said in out
-    assert "nothing" not in out
-    assert "esrally-ebs: nvme1n1: stays" in err
-    assert stays in err
+    left = iter([left_volume(run)] * answers)
+
+    def listed(**_: object) -> Mapping[str, Any]:
+        if (answer := next(left, None)) is None:
+            raise AwsError("ec2:DescribeVolumes", "RequestLimitExceeded", "try again later")
+        return answer
+
+    aws, lines = RecordedAws(DescribeVolumes=listed), list[str]()
+    clock = Clock(sleep=lambda seconds: None)
+    problems = backend.sweep(lines.append, roots=instance.roots, make_api=lambda region: aws, clock=clock)
+    assert not said or any(line.startswith(said) for line in lines)
+    disk = f"the instance's own disks were not looked at: {instance.root}/dev/nvme1n1: is not there"
+    expected = [*([disk] if is_root() else []), *([stays] if stays else [])]
+    assert [line[: len(begin)] for line, begin in zip(problems, expected, strict=True)] == expected
     assert not list(run.glob("*"))
 
 
@@ -290,6 +288,8 @@ def test_a_disk_that_is_not_provably_ours_or_is_in_use_is_left_alone(
 ) -> None:
     device = on_disk(GOALS["a disk of the instance"], **other)
     assert on_disks([(device, ["AWS2"])], tmp_path) == []
+
+
 def test_disks_are_left_alone_while_a_journal_that_may_be_theirs_cannot_be_read(tmp_path: Path) -> None:
     world = begun(tmp_path, GOALS["a disk of the instance"])
     listed = [(on_disk(world.goal), ["AWS2"])]
@@ -299,8 +299,6 @@ def test_disks_are_left_alone_while_a_journal_that_may_be_theirs_cannot_be_read(
     assert on_disks(listed, tmp_path) == []
     journal.unlink()
     assert len(on_disks(listed, tmp_path)) == 1
-
-
 
 
 def test_what_is_in_use_from_elsewhere_is_not_left_over(tmp_path: Path) -> None:
