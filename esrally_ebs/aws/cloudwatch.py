@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from esrally_ebs.aws.clients import Api, Aws, redacted
+from esrally_ebs.aws.clients import Api, Aws, AwsError, redacted
 from esrally_ebs.aws.survey import MakeApi
 from esrally_ebs.errors import EbsError
 from esrally_ebs.model import Event, TelemetryPoint
@@ -176,6 +176,11 @@ def _fetch(api: Api, queries: Sequence[Query], start_s: float, end_s: float) -> 
         EndTime=_whole_minute(end_s + PERIOD_S),
         ScanBy="TimestampAscending",
     )["MetricDataResults"]
+    # a metric's last part says whether all of it came
+    states = {result["Id"]: result.get("StatusCode", "Complete") for result in results}
+    if lacking := [state for state in states.values() if state != "Complete"]:
+        text = f"{len(lacking)} of {len(states)} metrics did not come whole ({lacking[0]}); ask again"
+        raise AwsError("cloudwatch:GetMetricData", lacking[0], text)
     for result in results:
         query = queries[int(result["Id"].removeprefix("m"))]
         for at, value in zip(result["Timestamps"], result["Values"], strict=True):

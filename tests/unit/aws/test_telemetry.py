@@ -14,6 +14,7 @@ from stored import sample_of
 
 from esrally_ebs.analysis.comparable import check_comparable
 from esrally_ebs.aws import cloudwatch
+from esrally_ebs.aws.clients import AwsError
 from esrally_ebs.aws.cloudwatch import Subject, burst_balances, fetch, instance_balances, price_usd, queries
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
@@ -99,6 +100,22 @@ def test_more_metrics_than_one_call_takes_are_asked_in_several() -> None:
     aws = RecordedAws(GetMetricData=answering(BurstBalance=1.0))
     assert len(fetch(aws, queries(many), AT, AT + 60)) == 90
     assert len(aws.actions) == 2 * 2  # each is heard of, and made
+
+
+@pytest.mark.parametrize(
+    ("states", "whole"), [(["PartialData", "Complete"], True), (["InternalError"], False)]
+)
+def test_a_metric_of_which_cloudwatch_leaves_values_out_is_not_taken_for_whole(
+    states: list[str], whole: bool
+) -> None:
+    parts = [{"Id": "m0", "Timestamps": [MINUTE], "Values": [1.0], "StatusCode": state} for state in states]
+    aws = RecordedAws(GetMetricData={"MetricDataResults": parts})
+    wanted = queries([Subject(arm="gp2", volume_ids=(ID_GP2,))])
+    if whole:
+        assert len(fetch(aws, wanted, AT, AT + 60)) == len(parts)
+        return
+    with pytest.raises(AwsError, match=r"^AWS cloudwatch:GetMetricData: 1 of 1 metrics did not come whole"):
+        fetch(aws, wanted, AT, AT + 60)
 
 
 def test_the_latest_balances_are_told_by_volume_and_of_the_instance() -> None:
