@@ -126,8 +126,13 @@ def detach(directory: Path) -> None:
     if plug_in is not None:
         plug_in.detach(directory)
         drop_record(directory)
+    elif record is not None and record.backend not in _BUILT_IN:
+        raise SetupError(
+            f"{directory}: its volume is of the backend {record.backend!r}, which is not here; install the"
+            " package or release that has it, and run 'esrally-ebs clean'"
+        )
     else:
-        _BUILT_IN.get("" if record is None else record.backend, _emulated).detach(directory)
+        (_BUILT_IN[record.backend] if record else _emulated).detach(directory)
 
 
 def wait_refilled(volume: Volume, *, clock: Clock = SYSTEM_CLOCK) -> float:

@@ -73,6 +73,10 @@ def test_a_package_can_add_a_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(volumes, "entry_points", lambda *, group, name: [point] if name == point.name else [])
 
     assert volumes.attach(_spec("ramdisk"), tmp_path / "arm").mount == tmp_path / "arm"
+    with monkeypatch.context() as uninstalled:
+        uninstalled.setattr(volumes, "entry_points", lambda **_: [])
+        with pytest.raises(SetupError, match=f"{tmp_path}/arm: its volume is of the backend 'ramdisk'"):
+            volumes.detach(tmp_path / "arm")
     volumes.detach(tmp_path / "arm")
     assert detached == [tmp_path / "arm"]
     assert not (tmp_path / "arm").exists()
