@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import mount_holding
 
@@ -28,39 +30,15 @@ _TICK_NS = 2_000_000_000  # some file systems (ext3, NFS servers) have change ti
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
-
-
-class _Iovec(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class _CachestatRange(ctypes.Structure):
-    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
-
-
-class _Cachestat(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recent")
-    )
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 
 
 def cached_pages(descriptor: int, size: int) -> int:
     """Cached pages of a file of ``size`` bytes: cachestat(2), or mincore(2) before Linux 6.5."""
-    counts = _Cachestat()
-    window = _CachestatRange(0, size)
-    if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(window), ctypes.byref(counts), 0) == 0:
-        return int(counts.cached)
+    counts = (ctypes.c_uint64 * 5)()  # the first: cached
+    window = (ctypes.c_uint64 * 2)(0, size)  # offset, length
+    if _libc.syscall(_CACHESTAT, descriptor, window, counts, 0) == 0:
+        return int(counts[0])
     number = ctypes.get_errno()
     if number in (errno.ENOSYS, errno.EOPNOTSUPP):
         return pages_in_core(descriptor, size)
@@ -69,22 +47,18 @@ def cached_pages(descriptor: int, size: int) -> int:
 
 def pages_in_core(descriptor: int, size: int) -> int:
     """Likewise by mincore(2), which works on every kernel but maps the file first."""
-    address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
-    if address == ctypes.c_void_p(-1).value:
-        raise SetupError(
-            f"mmap: {os.strerror(ctypes.get_errno())}; raise the limit on address space (ulimit -v)"
-        )
+    pages = np.zeros(-(-size // PAGE_BYTES), np.uint8)
     try:
-        pages = ctypes.create_string_buffer(-(-size // PAGE_BYTES))
-        if _libc.mincore(address, size, pages) != 0:
-            raise SetupError(
-                f"mincore: {os.strerror(ctypes.get_errno())}; run as the owner of the index or as root"
-            )
-        # Only the lowest bit of each byte is defined.
-        raw = pages.raw
-        return sum(raw.count(byte) for byte in set(raw) if byte & 1)
-    finally:
-        _libc.munmap(address, size)
+        with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as mapped:
+            address = np.frombuffer(mapped, np.uint8).ctypes.data
+            failed = _libc.mincore(address, size, pages.ctypes.data)
+    except (OSError, ValueError) as error:
+        raise SetupError(f"mmap: {error}; raise the limit on address space (ulimit -v)") from error
+    if failed:
+        raise SetupError(
+            f"mincore: {os.strerror(ctypes.get_errno())}; run as the owner of the index or as root"
+        )
+    return int((pages & 1).sum())  # the other bits are not defined
 
 
 def page_out(process: int, start: int, length: int) -> None:
@@ -95,9 +69,9 @@ def page_out(process: int, start: int, length: int) -> None:
     """
     advised = 0
     while advised < length:
-        part = _Iovec(start + advised, min(length - advised, _CHUNK))
+        part = (ctypes.c_size_t * 2)(start + advised, min(length - advised, _CHUNK))  # an iovec
         done = _libc.syscall(
-            _PROCESS_MADVISE, process, ctypes.byref(part), ctypes.c_size_t(1), _MADV_PAGEOUT, ctypes.c_uint(0)
+            _PROCESS_MADVISE, process, part, ctypes.c_size_t(1), _MADV_PAGEOUT, ctypes.c_uint(0)
         )
         if done <= 0:
             _refused(ctypes.get_errno())
