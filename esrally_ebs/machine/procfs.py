@@ -20,9 +20,7 @@ _ID = re.compile(r"[0-9]{1,18}")
 # Version 1 has a group's own pages and, as total_*, includes groups below; version 2 has only the latter.
 _MEMORY_V1 = ("total_cache", "total_rss", "total_mapped_file", "total_pgmajfault")
 _MEMORY_V2 = ("file", "anon", "file_mapped", "pgmajfault")
-_MAPS_LINE = re.compile(
-    r"([0-9a-f]+)-([0-9a-f]+) [-rwxsp]{4} ([0-9a-f]+) [0-9a-f]+:[0-9a-f]+ ([0-9]+)(?: +.*)?\Z"
-)
+_MAPS_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) [-rwxsp]{4} [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ [0-9]+( +.*)?\Z")
 ESTABLISHED, CLOSE_WAIT = 0x01, 0x08  # states of a TCP socket
 SECTOR_BYTES = 512  # the kernel's unit, whatever the disk's sectors are
 _DISK_FIELDS = 14  # since Linux 2.6; discards (4.18) and flushes (5.5) follow
@@ -120,12 +118,8 @@ def parse_memory_stat(text: str, source: str) -> MemoryCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping:
-    """One range of a process's address space; ``inode`` is 0 without a file."""
-
     start: int
     end: int
-    offset: int
-    inode: int
 
     @property
     def length(self) -> int:
@@ -133,15 +127,15 @@ class Mapping:
         return self.end - self.start
 
 
-def parse_maps(text: str, source: str, inodes: Collection[int] | None = None) -> list[Mapping]:
-    """All mappings in address order, or only those of ``inodes``: few of a JVM's thousand."""
-    wanted = None if inodes is None else {*map(str, inodes), ""}
+def parse_maps(text: str, source: str, inodes: Collection[int]) -> list[Mapping]:
+    """The mappings of ``inodes`` in address order: few of a JVM's thousand."""
+    wanted = {*map(str, inodes), ""}
     # Not splitlines: names may contain characters that it splits at.
     lines = enumerate(text.split("\n"), 1)
     return [
         _mapping(line, f"{source}:{number}")
         for number, line in lines
-        if line and (wanted is None or "".join(line.split(" ", 5)[4:5]) in wanted)
+        if line and "".join(line.split(" ", 5)[4:5]) in wanted
     ]
 
 
@@ -149,12 +143,7 @@ def _mapping(line: str, where: str) -> Mapping:
     match = _MAPS_LINE.match(line)
     if match is None:
         raise FormatError(f"{where}: {line!r} is not a line of maps; give the text of /proc/<pid>/maps")
-    return Mapping(
-        start=int(match[1], 16),
-        end=int(match[2], 16),
-        offset=int(match[3], 16),
-        inode=int(match[4]),
-    )
+    return Mapping(start=int(match[1], 16), end=int(match[2], 16))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -345,7 +345,7 @@ KINDS: Mapping[str, Try] = {
     "log page as JSON": of_text(parse_stats_json, STATS),
     "diskstats": of_text(parse_diskstats, DISKS),
     "mountinfo": of_text(parse_mountinfo, MOUNTS),
-    "maps": of_text(parse_maps, MAPS),
+    "maps": of_text(lambda text, source: parse_maps(text, source, {131}), MAPS),
     "memory.stat": of_text(parse_memory_stat, "anon 1\nfile 2\nfile_mapped 3\npgmajfault 4\n" * 9),
     "proc stat": of_text(parse_proc_stat, "cpu  1 2 3 4 5 6 7 8 9 10\nctxt 5\nprocs_blocked 0\n"),
     "tcp": of_text(parse_tcp, TCP),
