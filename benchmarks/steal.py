@@ -3,18 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from esrally_ebs.machine.procfs import PROC_STAT, ProcessorCounters, parse_proc_stat
+from esrally_ebs.machine.procfs import processor_counters
 
 
 @contextmanager
 def steal_reported() -> Iterator[None]:
     """Print the share when the block ends."""
-    before = _now()
+    before = processor_counters()
     yield
-    after = _now()
+    after = processor_counters()
     stolen, busy = after.stolen_s - before.stolen_s, after.busy_s - before.busy_s
     print(f"the host kept {stolen / max(stolen + busy, 1e-9):.1%} of the processor time asked for (steal)")
-
-
-def _now() -> ProcessorCounters:
-    return parse_proc_stat(PROC_STAT.read_text(), str(PROC_STAT))

@@ -12,20 +12,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from esrally_ebs.checks.facts import Activity, bad, good, unknown
-from esrally_ebs.errors import FormatError
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 from esrally_ebs.machine.procfs import (
-    PROC_STAT,
     DiskCounters,
     ProcessorCounters,
-    ReadText,
     parse_diskstats,
-    parse_proc_stat,
+    processor_counters,
 )
 from esrally_ebs.model import STEAL_TO_WARN_OF, Check, Severity
 
@@ -37,18 +33,6 @@ _OTHERS_TO_WARN_OF = 0.20  # share of the machine
 _OWN_MACHINE = "measure on a machine whose processors are its own"
 _END_OTHERS = "end what uses them (top), or wait for it"
 _BLOCK = bytes(2**20)  # to hash: takes about a millisecond, during which no other thread is blocked
-
-
-class _Timex(ctypes.Structure):
-    """``struct timex`` of adjtimex(2), as far as it is read; all zeros reads without setting anything."""
-
-    _fields_ = (
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),  # microseconds
-        ("rest", ctypes.c_byte * 256),  # at least as long as what the kernel writes
-    )
 
 
 def watch(
@@ -77,12 +61,12 @@ def clock_is_synchronised(libc: Any = None) -> bool | None:  # noqa: ANN401 - C 
     the value of an unsynchronised clock. The flag STA_UNSYNC says less: chrony without ``rtcsync`` sets it,
     too, to keep the kernel from writing the hardware clock (systemd's timedated ignores it for that reason).
     """
-    timex = _Timex()
+    timex = (ctypes.c_long * 64)()  # modes (0: to read only), offset, freq, maxerror (us), and others
     try:
-        state = (libc or ctypes.CDLL(None)).adjtimex(ctypes.byref(timex))
+        state = (libc or ctypes.CDLL(None)).adjtimex(timex)
     except AttributeError:
         return None
-    return None if state < 0 else bool(timex.maxerror < _UNSYNCHRONISED_US)
+    return None if state < 0 else timex[3] < _UNSYNCHRONISED_US
 
 
 def _disk_counters(roots: Roots) -> Mapping[str, DiskCounters]:
@@ -96,8 +80,6 @@ def _bytes(counters: DiskCounters) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Processor time during some interval."""
-
     asked_s: float  # by all processes
     stolen_s: float
     others_s: float  # used by processes other than this one
@@ -112,7 +94,7 @@ def _own_s() -> float:
 
 def check_processors(
     *,
-    read_text: ReadText = Path.read_text,
+    counters: Callable[[], ProcessorCounters] = processor_counters,
     watch: Callable[[float], None] | None = None,
     own_s: Callable[[], float] = _own_s,
 ) -> Check:
@@ -122,8 +104,8 @@ def check_processors(
     """
     ask = watch or _ask_for_all
     try:
-        return judge([_stretch(read_text, ask, own_s) for _ in range(_PARTS)])
-    except (FormatError, OSError) as error:
+        return judge([_stretch(counters, ask, own_s) for _ in range(_PARTS)])
+    except OSError as error:
         return unknown(_NAME, f"could not tell: {error}", "read /proc/stat where this runs")
 
 
@@ -146,10 +128,12 @@ def judge(parts: Sequence[Stretch]) -> Check:
     return bad(_NAME, text, "; ".join(mend), value=value, severity=Severity.WARN)
 
 
-def _stretch(read_text: ReadText, ask: Callable[[float], None], own_s: Callable[[], float]) -> Stretch:
-    before, own_before_s = _processor_counters(read_text), own_s()
+def _stretch(
+    counters: Callable[[], ProcessorCounters], ask: Callable[[float], None], own_s: Callable[[], float]
+) -> Stretch:
+    before, own_before_s = counters(), own_s()
     ask(_PART_S)
-    after, own_after_s = _processor_counters(read_text), own_s()
+    after, own_after_s = counters(), own_s()
     busy_s, stolen_s = after.busy_s - before.busy_s, after.stolen_s - before.stolen_s
     return Stretch(
         asked_s=busy_s + stolen_s,
@@ -157,10 +141,6 @@ def _stretch(read_text: ReadText, ask: Callable[[float], None], own_s: Callable[
         others_s=max(0.0, busy_s - (own_after_s - own_before_s)),
         total_s=after.total_s - before.total_s,
     )
-
-
-def _processor_counters(read_text: ReadText) -> ProcessorCounters:
-    return parse_proc_stat(read_text(PROC_STAT), str(PROC_STAT))
 
 
 def _ask_for_all(seconds: float) -> None:

@@ -1,15 +1,16 @@
 """Parses files with the kernel's counters.
 
-``/proc/stat``, ``/proc/diskstats``, ``/proc/<pid>/maps``, ``/proc/net/tcp``, and a cgroup's ``memory.stat``.
+``/proc/diskstats``, ``/proc/<pid>/maps``, ``/proc/net/tcp``, and a cgroup's ``memory.stat``.
 ``source`` names the text in messages; FormatError for any other form. Sources: the kernel's admin-guide
 (iostats, cgroups), proc(5), Documentation/networking/proc_net_tcp, include/net/tcp_states.h.
 """
 
-import os
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from esrally_ebs.errors import FormatError
 
@@ -24,12 +25,8 @@ _MAPS_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) [-rwxsp]{4} [0-9a-f]+ [0-9a-f]
 ESTABLISHED, CLOSE_WAIT = 0x01, 0x08  # states of a TCP socket
 SECTOR_BYTES = 512  # the kernel's unit, whatever the disk's sectors are
 _DISK_FIELDS = 14  # since Linux 2.6; discards (4.18) and flushes (5.5) follow
-PROC_STAT = Path("/proc/stat")
 DISKSTATS = Path("/proc/diskstats")
 ReadText = Callable[[Path], str]  # reads a kernel file
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PROCESSOR_TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_BUSY = ("user", "nice", "system", "irq", "softirq")  # user includes guests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +43,6 @@ class Mount:
 
     @property
     def read_only(self) -> bool:
-        """Whether the mount or its file system is read-only."""
         return "ro" in self.options.split(",") or "ro" in self.super_options.split(",")
 
 
@@ -123,7 +119,6 @@ class Mapping:
 
     @property
     def length(self) -> int:
-        """Bytes of address space."""
         return self.end - self.start
 
 
@@ -187,7 +182,6 @@ class DiskCounters:
 
 
 def parse_diskstats(text: str, source: str) -> dict[str, DiskCounters]:
-    """Counters by kernel device name."""
     parsed = (_disk_counters(line, f"{source}:{number}") for number, line in enumerate(text.splitlines(), 1))
     return {counters.device: counters for counters in parsed}
 
@@ -219,19 +213,8 @@ class ProcessorCounters:
     total_s: float  # including idle time and waiting for I/O
 
 
-def parse_proc_stat(text: str, source: str) -> ProcessorCounters:
-    """Counters from the line for all processors."""
-    words = text.partition("\n")[0].split()
-    ticks = words[1 : len(_PROCESSOR_TIMES) + 1]
-    if (
-        words[:1] != ["cpu"]
-        or len(ticks) < len(_PROCESSOR_TIMES)
-        or not all(word.isdigit() for word in ticks)
-    ):
-        raise FormatError(
-            f"{source}:1: is not the line of all processors (cpu, 8 numbers); is it /proc/stat?"
-        )
-    seconds = {name: int(word) / _TICKS_PER_S for name, word in zip(_PROCESSOR_TIMES, ticks, strict=True)}
-    return ProcessorCounters(
-        busy_s=sum(seconds[name] for name in _BUSY), stolen_s=seconds["steal"], total_s=sum(seconds.values())
-    )
+def processor_counters() -> ProcessorCounters:
+    now = psutil.cpu_times()
+    busy_s = now.user + now.nice + now.system + now.irq + now.softirq  # user includes guests
+    idle_s = now.idle + now.iowait
+    return ProcessorCounters(busy_s=busy_s, stolen_s=now.steal, total_s=busy_s + now.steal + idle_s)

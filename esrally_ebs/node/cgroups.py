@@ -1,53 +1,38 @@
 """Finds where the kernel counts a container's memory and processor time, and which process is Elasticsearch.
 
-Pure parsers of /proc text, and one thin reader. For control groups of version 1 and 2.
+For control groups of version 1 and 2.
 """
 
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
+
+import psutil
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.procfs import parse_mountinfo
 
 
-def directory_of(cgroup: str, mountinfo: str, *, controller: str = "memory") -> Path | None:
+def directory_of(cgroup: str, mountinfo: str, controller: str) -> Path | None:
     """A controller's directory for a process; None if it is not mounted here.
 
     ``cgroup`` is the text of /proc/<pid>/cgroup, ``mountinfo`` that of /proc/self/mountinfo.
     """
-    paths = _controller_paths(cgroup)
-    mounts = _cgroup_mounts(mountinfo, controller)
-    for name in (controller, ""):  # version 1 first: version 2 lacks the controllers that it owns
-        if name in paths and name in mounts:
-            path, (root, mount) = paths[name], mounts[name]
-            return mount / path.relative_to(root if path.is_relative_to(root) else "/")
-    return None
-
-
-def _controller_paths(cgroup: str) -> dict[str, PurePosixPath]:
-    """Group paths by controller ("" = version 2)."""
-    paths = {}
+    paths: dict[str, PurePosixPath] = {}  # by controller ("" = version 2)
     for line in cgroup.splitlines():
         _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            paths[controller] = PurePosixPath(path)
-    return paths
-
-
-def _cgroup_mounts(mountinfo: str, controller: str) -> dict[str, tuple[PurePosixPath, Path]]:
-    """By controller: the mounted group and the mount point."""
-    mounts = {}
+        paths |= dict.fromkeys(controllers.split(","), PurePosixPath(path))
+    mounts: dict[str, tuple[PurePosixPath, Path]] = {}  # likewise: the mounted group and the mount point
     for mount in parse_mountinfo(mountinfo, "/proc/self/mountinfo"):
         place = (PurePosixPath(mount.root), mount.mount_point)
         if mount.filesystem == "cgroup2":
             mounts[""] = place
         elif mount.filesystem == "cgroup" and controller in mount.super_options.split(","):
             mounts[controller] = place
-    return mounts
-
-
-def resident_kib(status: str) -> int:
-    """VmRSS in the text of /proc/<pid>/status; 0 for a process without memory of its own."""
-    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")), 0)
+    for name in (controller, ""):  # version 1 first: version 2 lacks the controllers that it owns
+        if name in paths and name in mounts:
+            group, (root, point) = paths[name], mounts[name]
+            return point / group.relative_to(root if group.is_relative_to(root) else "/")
+    return None
 
 
 def memory_cgroup_of(pid: int) -> Path | None:
@@ -65,7 +50,7 @@ def processor_time_of(pid: int) -> Path | None:
 
 def _group_of(pid: int, controller: str) -> Path | None:
     text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
-    return directory_of(Path(f"/proc/{pid}/cgroup").read_text(), text, controller=controller)
+    return directory_of(Path(f"/proc/{pid}/cgroup").read_text(), text, controller)
 
 
 def largest_process(first_pid: int) -> int:
@@ -83,8 +68,6 @@ def largest_process(first_pid: int) -> int:
         return first_pid
     sizes = {}
     for word in (group / "cgroup.procs").read_text().split():
-        try:
-            sizes[int(word)] = resident_kib(Path(f"/proc/{word}/status").read_text())
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # a health check that has just ended
+        with suppress(psutil.NoSuchProcess):  # a health check that has just ended
+            sizes[int(word)] = psutil.Process(int(word)).memory_info().rss
     return max(sizes, key=lambda pid: sizes[pid], default=first_pid)

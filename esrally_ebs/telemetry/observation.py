@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from esrally_ebs.errors import EbsError
-from esrally_ebs.machine.procfs import DISKSTATS, PROC_STAT, ReadText, parse_diskstats, parse_proc_stat
+from esrally_ebs.machine.procfs import DISKSTATS, ReadText, parse_diskstats, processor_counters
 from esrally_ebs.model import Block, Event, Phase, Volume
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
@@ -59,7 +59,7 @@ def snapshot(
     """
     counters: dict[str, float] = {}
     for read in (
-        partial(_processors, read_text),
+        _processors,
         partial(_node, processor_time, read_text),
         partial(_emulator, volume, read_state),
         partial(read_more, volume),
@@ -72,8 +72,8 @@ def snapshot(
     return counters
 
 
-def _processors(read_text: ReadText) -> Mapping[str, float]:
-    now = parse_proc_stat(read_text(PROC_STAT), str(PROC_STAT))
+def _processors() -> Mapping[str, float]:
+    now = processor_counters()
     return {"processor.busy_s": now.busy_s, "processor.stolen_s": now.stolen_s}
 
 
@@ -179,11 +179,10 @@ async def _settled(read: Callable[[], Awaitable[list[dict[str, float]]]]) -> lis
             break
         await asyncio.sleep(_SETTLE_S)
         now = await read()
-    return [{**last, **_of_processors(at_once)} for last, at_once in zip(now, first, strict=True)]
-
-
-def _of_processors(counters: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in counters.items() if "processor" in name}
+    return [
+        {**last, **{name: value for name, value in at_once.items() if "processor" in name}}
+        for last, at_once in zip(now, first, strict=True)
+    ]
 
 
 def counters_of(members: Sequence[Member], read_page: ReadPage | None = None) -> list[dict[str, float]]:

@@ -38,7 +38,6 @@ from esrally_ebs.machine.procfs import (
     parse_maps,
     parse_memory_stat,
     parse_mountinfo,
-    parse_proc_stat,
     parse_tcp,
 )
 from esrally_ebs.machine.resources import resource
@@ -347,7 +346,6 @@ KINDS: Mapping[str, Try] = {
     "mountinfo": of_text(parse_mountinfo, MOUNTS),
     "maps": of_text(lambda text, source: parse_maps(text, source, {131}), MAPS),
     "memory.stat": of_text(parse_memory_stat, "anon 1\nfile 2\nfile_mapped 3\npgmajfault 4\n" * 9),
-    "proc stat": of_text(parse_proc_stat, "cpu  1 2 3 4 5 6 7 8 9 10\nctxt 5\nprocs_blocked 0\n"),
     "tcp": of_text(parse_tcp, TCP),
     "traces": of_bytes(
         lambda: [path.read_bytes() for path in sorted(TRACES.iterdir())],

@@ -1,33 +1,28 @@
 """Whether processors are the machine's own and free: made counters, and a second of this machine."""
 
+import errno
 import os
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 
 from esrally_ebs.checks.idle import check_processors
+from esrally_ebs.machine.procfs import ProcessorCounters
 from esrally_ebs.model import Check, Severity
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
-
-def stat(busy_s: float, idle_s: float, stolen_s: float) -> str:
-    user, idle, steal = (round(seconds * TICKS_PER_S) for seconds in (busy_s, idle_s, stolen_s))
-    return f"cpu {user} 0 0 {idle} 0 0 0 {steal} 0 0\n"
+def counters(busy_s: float, idle_s: float, stolen_s: float) -> ProcessorCounters:
+    return ProcessorCounters(busy_s=busy_s, stolen_s=stolen_s, total_s=busy_s + idle_s + stolen_s)
 
 
 def check(*parts: tuple[float, float, float]) -> Check:
     """Of two parts: how many seconds processors were busy, idle and stolen, none of it by this process."""
-    now, lines = (100.0, 100.0, 100.0), []
+    now, read = (100.0, 100.0, 100.0), []
     for part in parts:
         after = tuple(was + more for was, more in zip(now, part, strict=True))
-        lines += [stat(*now), stat(*after)]
+        read += [counters(*now), counters(*after)]
         now = after
-    texts = iter(lines)
-    return check_processors(read_text=lambda path: next(texts), watch=lambda seconds: None, own_s=lambda: 0.0)
+    times = iter(read)
+    return check_processors(counters=lambda: next(times), watch=lambda seconds: None, own_s=lambda: 0.0)
 
 
 def test_processors_that_nobody_else_uses_are_good() -> None:
@@ -66,17 +61,11 @@ def test_both_are_said_in_one_line_and_forbid_nothing() -> None:
     assert "\n" not in result.text
 
 
-def no_such_file(path: Path) -> str:
-    return Path("/nonexistent/stat").read_text()
+def test_what_cannot_be_read_is_unknown() -> None:
+    def no_such_file() -> ProcessorCounters:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/proc/stat")
 
-
-def no_such_line(path: Path) -> str:
-    return "cpu0 1 2 3"
-
-
-@pytest.mark.parametrize("read_text", [no_such_file, no_such_line])
-def test_what_cannot_be_read_is_unknown(read_text: Callable[[Path], str]) -> None:
-    result = check_processors(read_text=read_text)
+    result = check_processors(counters=no_such_file)
 
     assert (result.mark, result.forbids) == ("unknown", False)
     assert result.text.startswith("could not tell: ")

@@ -160,18 +160,13 @@ NESTED_MOUNT = "36 29 0:31 /docker/outer /sys/fs/cgroup/memory rw - cgroup cgrou
     ids=["version 1", "version 2", "in a container", "not mounted"],
 )
 def test_the_memory_cgroup_is_found(group: str, mounts: str, expected: str | None) -> None:
-    assert cgroups.directory_of(group, mounts) == (Path(expected) if expected else None)
+    assert cgroups.directory_of(group, mounts, "memory") == (Path(expected) if expected else None)
 
 
 def test_the_group_that_counts_processor_time_is_another_in_version_1() -> None:
     mounts = "37 29 0:32 / /sys/fs/cgroup/cpuacct rw shared:2 - cgroup cgroup rw,cpu,cpuacct\n" + V1_MOUNT
-    directory = cgroups.directory_of(V1, mounts, controller="cpuacct")
+    directory = cgroups.directory_of(V1, mounts, "cpuacct")
     assert directory == Path("/sys/fs/cgroup/cpuacct/docker/f231")
-
-
-def test_a_process_without_memory_of_its_own_has_none_resident() -> None:
-    assert cgroups.resident_kib("Name:\tjava\nVmRSS:\t  710680 kB\n") == 710680
-    assert cgroups.resident_kib("Name:\tkthreadd\n") == 0
 
 
 RUNNING = """[{"Id": "f231", "State": {"Status": "running", "Pid": 42, "ExitCode": 0, "OOMKilled": false},

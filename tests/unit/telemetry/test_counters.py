@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.procfs import ProcessorCounters
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.telemetry.observation import snapshot
 
@@ -44,6 +45,14 @@ def dead(control: Path) -> object:
     raise SetupError("the volume's daemon does not answer")
 
 
+@pytest.fixture(autouse=True)
+def processors_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> ProcessorCounters:
+        raise OSError
+
+    monkeypatch.setattr("esrally_ebs.telemetry.observation.processor_counters", fail)
+
+
 def test_a_snapshot_has_the_devices_counters_the_limiters_waits_and_the_credits() -> None:
     counters = snapshot(volume(), read_state=lambda path: GP2, read_text=lambda path: DISKSTATS)
 
@@ -61,12 +70,13 @@ def test_a_snapshot_has_what_the_last_devices_below_read() -> None:
     assert counters["lowest.read_bytes"] == (1 + 2400) * 512
 
 
-def test_a_snapshot_has_what_the_machines_processors_did() -> None:
-    files = {"/proc/stat": "cpu  100 0 0 0 0 0 0 25\n", "/proc/diskstats": DISKSTATS}
+def test_a_snapshot_has_what_the_machines_processors_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = ProcessorCounters(busy_s=1.0, stolen_s=0.25, total_s=2.0)
+    monkeypatch.setattr("esrally_ebs.telemetry.observation.processor_counters", lambda: now)
 
-    counters = snapshot(volume(control=None), read_state=dead, read_text=lambda path: files[str(path)])
+    counters = snapshot(volume(control=None), read_state=dead, read_text=lambda path: DISKSTATS)
 
-    assert counters["processor.busy_s"] == 4 * counters["processor.stolen_s"] > 0
+    assert (counters["processor.busy_s"], counters["processor.stolen_s"]) == (1.0, 0.25)
     assert DEVICE.items() <= counters.items()
 
 
