@@ -10,7 +10,6 @@ from esrally_ebs.node.life import (
     restart,
     running,
     start,
-    start_cluster,
     stop,
 )
 from esrally_ebs.node.settings import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, of_all_arms, page_cache_bytes
@@ -35,6 +34,5 @@ __all__ = [
     "same_segments",
     "segments",
     "start",
-    "start_cluster",
     "stop",
 ]

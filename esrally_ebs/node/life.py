@@ -39,42 +39,25 @@ _ROOM_BYTES = 16 * MIB  # with less, Elasticsearch starts but silently never bec
 
 
 def start(
-    volume: Volume,
+    volumes: Sequence[Volume],
     settings: NodeSettings,
     *,
     session: str,
     image: str,
     elsewhere: Mapping[str, Path] | None = None,
     repository: Path | None = None,
-    data_of: int | None = None,
-) -> Node:
-    """Start Elasticsearch on a volume, and wait until it answers and has its shards.
-
-    It uses any free port of 127.0.0.1. ``elsewhere``: folders of the data directory on other volumes, mounted
-    only in the container while it runs. ``repository``: snapshots, which the node may read at ``REPOSITORY``.
-    ``data_of``: the user whose files it is given; by default, all. On failure or Ctrl-C everything started is
-    removed. Raises SetupError: engine down, or a node that ends while starting (with its own reason).
-    """
-    parts = [_seeing(repository, {"volumes": _mounts(elsewhere or {})})]
-    (node,) = _start([volume], parts, settings, session=session, image=image, data_of=data_of)
-    return node
-
-
-def start_cluster(
-    volumes: Sequence[Volume],
-    settings: NodeSettings,
-    *,
-    session: str,
-    image: str,
-    repository: Path | None = None,
     snapshots: Path | None = None,
     data_of: int | None = None,
 ) -> tuple[Node, ...]:
-    """Start a node on each volume, and wait until they form a cluster; a single one is started by ``start``.
+    """Start Elasticsearch on each volume, and wait until all answer, form a cluster and have their shards.
 
-    Instead of a ``repository``, several nodes may have a directory for ``snapshots`` that they make.
+    A single node uses any free port of 127.0.0.1. ``elsewhere``: folders of its data directory on other
+    volumes, mounted only in the container while it runs. ``repository``: snapshots, which the nodes may read
+    at ``REPOSITORY``; instead, several may have a directory for ``snapshots`` that they make. ``data_of``:
+    the user whose files they are given; by default, all. On failure or Ctrl-C everything started is removed.
+    Raises SetupError: engine down, or a node that ends while starting (with its own reason).
 
-    They share the network of the first node's container and communicate over its loopback interface, which
+    Several share the network of the first node's container and communicate over its loopback interface, which
     nobody else reaches; as this is local, no node makes a production cluster's checks. Shards stay where they
     are: none is recovered before all nodes are there, and none is moved to rebalance. If settings say that
     nodes are ``apart``, these are the ones on this machine, and use its network.
@@ -84,24 +67,20 @@ def start_cluster(
         there = zip(volumes, ports, strict=True)
         own = [_apart(volume.spec.name, port, settings) for volume, port in there]
         return _start(volumes, own, settings, session=session, image=image, data_of=data_of, ports=ports)
-    if len(volumes) == 1:
-        one = start(
-            volumes[0], settings, session=session, image=image, repository=repository, data_of=data_of
-        )
-        return (one,)
     names = [volume.spec.name for volume in volumes]
-    first = _container(session, names[0])
     others = range(1, len(names))
-    parts: list[Mapping[str, Any]] = [
-        {"environment": _membership(0, names), "ports": [f"{_HOST}:0:{_HTTP + at}" for at in others]}
-    ]
-    for at in others:
-        parts.append({"environment": _membership(at, names), "network_mode": f"container:{first}"})
+    binds = [_bind(source, f"{_DATA}/{folder}") for folder, source in (elsewhere or {}).items()]
+    parts: list[dict[str, Any]] = [{"volumes": binds}]
+    if others:
+        ports_of_others = [f"{_HOST}:0:{_HTTP + at}" for at in others]
+        network = f"container:{_container(session, names[0])}"
+        parts = [{"environment": _membership(0, names), "ports": ports_of_others}]
+        parts += [{"environment": _membership(at, names), "network_mode": network} for at in others]
     parts = [_seeing(snapshots or repository, part, read_only=snapshots is None) for part in parts]
     return _start(volumes, parts, settings, session=session, image=image, data_of=data_of)
 
 
-def _seeing(repository: Path | None, part: Mapping[str, Any], *, read_only: bool = True) -> Mapping[str, Any]:
+def _seeing(repository: Path | None, part: dict[str, Any], *, read_only: bool) -> dict[str, Any]:
     """A node's part of the Compose file, with a repository of snapshots added."""
     if repository is None:
         return part
@@ -176,7 +155,6 @@ def _start(
 
 
 def _container(session: str, arm: str) -> str:
-    """Compose's name for a node's container."""
     return f"{engine.project(session, arm)}-node-1"
 
 
@@ -282,10 +260,6 @@ def _override(part: Mapping[str, object]) -> str:
         return text
     # published ports depend on whose network it is
     return f'{text[:-3]}, "ports": !reset []}}}}, "networks": !reset {{}}}}'
-
-
-def _mounts(elsewhere: Mapping[str, Path]) -> list[dict[str, str]]:
-    return [_bind(source, f"{_DATA}/{folder}") for folder, source in elsewhere.items()]
 
 
 def _bind(source: Path, target: str) -> dict[str, str]:
@@ -464,7 +438,7 @@ def _remove_container(node: Node) -> None:
 @contextmanager
 def running(volume: Volume, settings: NodeSettings, *, session: str, image: str) -> Iterator[Node]:
     """A node that is shut down cleanly after the block, and removed at once if the block fails."""
-    node = start(volume, settings, session=session, image=image)
+    (node,) = start([volume], settings, session=session, image=image)
     try:
         yield node
     except BaseException:

@@ -149,7 +149,7 @@ class RootSteps:
         self._require_local(settings)
         is_cluster_here = len(on) > 1 and on[0] in self._volumes and not settings.apart
         with self._counted():
-            started = nodes.start_cluster(
+            started = nodes.start(
                 chosen,
                 settings,
                 session=self._session,
@@ -188,8 +188,8 @@ class RootSteps:
                     with opened_below(volume.mount, "elasticsearch", "indices", folder) as data:
                         elsewhere[f"indices/{copy}"] = self._bind(data, NODE_USER).mount / "elasticsearch"
         with self._counted():
-            node = nodes.start(
-                neutral,
+            (node,) = nodes.start(
+                [neutral],
                 settings,
                 session=self._session,
                 image=self.image(),
@@ -368,7 +368,7 @@ class RootSteps:
     ) -> Iterator[tuple[Node, ...]]:
         """Nodes on directories that are no arms, until the block ends; then this user owns the files."""
         try:
-            started = nodes.start_cluster(
+            started = nodes.start(
                 on, settings, session=self._session, image=self.image(), repository=repository
             )
             self._nodes.update({node.arm: node for node in started})

@@ -50,9 +50,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreAddress]:
     spec = VolumeSpec(name="store", type="directory", size_bytes=0)
     volume = Volume(spec=spec, kind=Kind.DIRECTORY, mount=tmp_path_factory.mktemp("store"))
     try:
-        up = node.start(
-            volume, load_settings(["defaults"], {"java_opts": JAVA_OPTS}), session=session, image=image
-        )
+        settings = load_settings(["defaults"], {"java_opts": JAVA_OPTS})
+        (up,) = node.start([volume], settings, session=session, image=image)
         yield StoreAddress(host=up.host, port=up.port, replicas=0)
     finally:
         node.remove(session)

@@ -75,7 +75,8 @@ def directory_volume(path: Path, name: str = "gp2") -> Volume:
 def up(image: str, module_session: str, tmp_path_factory: pytest.TempPathFactory) -> Node:
     """One node for all tests that only look."""
     volume = directory_volume(tmp_path_factory.mktemp("volume") / "gp2")
-    return node.start(volume, SETTINGS, session=module_session, image=image)
+    (started,) = node.start([volume], SETTINGS, session=module_session, image=image)
+    return started
 
 
 def request(port: int, method: str, path: str, body: str = "") -> Any:  # noqa: ANN401 - JSON
@@ -156,7 +157,7 @@ def test_a_setting_that_elasticsearch_refuses_is_named_and_leaves_nothing(
 ) -> None:
     settings = replace(SETTINGS, es_settings={"indices.querys.cache.size": "5%"})
     with pytest.raises(SetupError, match=r"unknown setting \[indices.querys.cache.size\]") as caught:
-        node.start(directory_volume(tmp_path / "v"), settings, session=session, image=image)
+        node.start([directory_volume(tmp_path / "v")], settings, session=session, image=image)
     assert len(str(caught.value).splitlines()) == 1
     assert session not in node.leftovers()
 
@@ -166,7 +167,7 @@ def test_a_full_volume_is_named(image: str, session: str, tmp_path: Path) -> Non
     with in_memory(volume.mount, "size=64k"):
         try:
             with pytest.raises(SetupError, match=r"arm gp2: .* is full \(.* left\); make room"):
-                node.start(volume, SETTINGS, session=session, image=image)
+                node.start([volume], SETTINGS, session=session, image=image)
         finally:
             node.remove(session)
 
@@ -175,7 +176,7 @@ def test_a_killed_node_is_noticed_and_its_removal_leaves_nothing(
     image: str, session: str, tmp_path: Path
 ) -> None:
     volume = directory_volume(tmp_path / "v")
-    killed = node.start(volume, SETTINGS, session=session, image=image)
+    (killed,) = node.start([volume], SETTINGS, session=session, image=image)
     os.kill(killed.pid, signal.SIGKILL)
     until = time.monotonic() + 10
     while node.death(killed) is None and time.monotonic() < until:
@@ -218,7 +219,7 @@ def test_copies_of_two_nodes_swap_roles_and_keep_their_segments(
 ) -> None:
     """As where one node ended before the other, and the copies of both are primary on disk."""
     on = [directory_volume(tmp_path / name, name) for name in ("gp3-1", "gp3-2")]
-    cluster = node.start_cluster(on, SETTINGS, session=session, image=image)
+    cluster = node.start(on, SETTINGS, session=session, image=image)
     try:
         port = cluster[0].port
         request(port, "PUT", "/weather", '{"settings": {"number_of_shards": 2, "number_of_replicas": 1}}')

@@ -70,8 +70,8 @@ def repository(at: Homes, data: Path) -> Path:
     )
     settings = load_settings(["defaults"], {"java_opts": JAVA_OPTS})
     settings = replace(settings, es_settings={"path.repo": f"{_DATA}/repository"})
-    started = node.start(
-        volume,
+    (started,) = node.start(
+        [volume],
         settings,
         session="production",
         image=node.choose_image(os.environ),

@@ -55,10 +55,8 @@ def test_an_arms_files_keep_their_bytes_and_get_the_state_of_its_own_index(
     }
 
 
-def test_other_folders_are_mounted_into_the_data_directory_of_the_container() -> None:
-    (mount,) = life._mounts({"indices/copy": Path("/mnt/a$b")})
-    target = "/usr/share/elasticsearch/data/indices/copy"
-    assert mount == {"type": "bind", "source": "/mnt/a$$b", "target": target}
+def test_a_folder_is_mounted_into_the_container_whatever_its_name() -> None:
+    assert life._bind(Path("/mnt/a$b"), "/data") == {"type": "bind", "source": "/mnt/a$$b", "target": "/data"}
 
 
 def test_a_node_of_all_arms_has_one_heap_and_page_cache_for_each() -> None:

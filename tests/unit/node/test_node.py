@@ -354,7 +354,7 @@ def test_a_node_is_given_its_data_whatever_the_path_is_called(
     mount.mkdir(parents=True)
     spec = VolumeSpec(name="a", type="directory", size_bytes=0)
     with pytest.raises(CommandError, match="arm a: the node's container cannot be started"):
-        life.start(Volume(spec=spec, kind=Kind.DIRECTORY, mount=mount), settings(), session="s", image="i")
+        life.start([Volume(spec=spec, kind=Kind.DIRECTORY, mount=mount)], settings(), session="s", image="i")
     (bound,) = json.loads(override.read_text())["services"]["node"]["volumes"]
     assert bound["source"] == str(mount / "elasticsearch").replace("$", "$$")
     assert bound["target"] == "/usr/share/elasticsearch/data"
@@ -375,7 +375,7 @@ def test_a_users_settings_of_compose_change_neither_names_nor_variables_of_a_nod
     spec = VolumeSpec(name="a", type="directory", size_bytes=0)
     volume = Volume(spec=spec, kind=Kind.DIRECTORY, mount=tmp_path)
     with pytest.raises(CommandError, match="arm a: the node's container cannot be started"):
-        life.start(volume, settings(), session="s", image="i")
+        life.start([volume], settings(), session="s", image="i")
     assert seen.read_text() == "false,\n"
 
 
@@ -464,7 +464,7 @@ def test_a_volume_that_is_not_mounted_is_named(tmp_path: Path) -> None:
 
 def test_more_processors_than_the_machine_has_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="cpus: the car asks for 4096"):
-        node.start(directory_volume(tmp_path), settings(cpus=4096), session="s", image="none")
+        node.start([directory_volume(tmp_path)], settings(cpus=4096), session="s", image="none")
 
 
 @given(st.uuids(), st.from_regex(r"[a-z0-9][a-z0-9-]{0,30}", fullmatch=True))

@@ -255,11 +255,11 @@ def test_another_snapshot_or_other_indices_are_another_dataset(tmp_path: Path, t
 
 
 def test_the_node_sees_the_repository_and_may_only_read_it() -> None:
-    part = life._seeing(Path("/mnt/a$b"), {"environment": {"http.port": "9201"}})
+    part = life._seeing(Path("/mnt/a$b"), {"environment": {"http.port": "9201"}}, read_only=True)
     assert part["environment"] == {"http.port": "9201", "path.repo": life.REPOSITORY}
     (mount,) = part["volumes"]
     assert mount == {"type": "bind", "source": "/mnt/a$$b", "target": life.REPOSITORY, "read_only": True}
-    assert life._seeing(None, {"ports": []}) == {"ports": []}
+    assert life._seeing(None, {"ports": []}, read_only=True) == {"ports": []}
 
 
 @pytest.mark.parametrize(
