@@ -255,8 +255,7 @@ class DataHosts(RootSteps):
 
     def restarted(self, copied: bool) -> tuple[Node, ...]:
         """Restarted nodes, with the ports that they had before: forwards from here still lead to them."""
-        assert self._context is not None, "no node runs before it was published"
-        before = {node.arm: node for arm in self._context.arms for node in arm.nodes}
+        before = {node.arm: node for arm in self._published.arms for node in arm.nodes}
         with ThreadPoolExecutor(len(self._clients)) as pool:
             of_hosts = pool.map(lambda client: client.steps.restarted(copied=copied), self._clients.values())
             started = {node.arm: node for of_host in of_hosts for node in of_host}
@@ -277,12 +276,11 @@ class DataHosts(RootSteps):
 
     def measure(self, arm: str, job: BaselineJob, round_: int) -> None:
         """Run a job on the arm's host, and record its result in this machine's time."""
-        assert self._context is not None, "nothing is measured before it was published"
         host = self._host_of[arm]
         ahead_s = self._clock(host, 0.0)
         done = self._clients[host].steps.run_job(arm=arm, job=job, round_=round_)
         done = replace(done, began_at=done.began_at - ahead_s, ended_at=done.ended_at - ahead_s)
-        record_fio(SessionFolder(self._context.folder), arm, job, round_, done)
+        record_fio(SessionFolder(self._published.folder), arm, job, round_, done)
 
     def evict(self, arm: str) -> Eviction:
         return self._client(arm).steps.evict(arm=arm)
@@ -312,7 +310,6 @@ class DataHosts(RootSteps):
     def cause(self, arm: str) -> str | None:
         if self._is_ending:
             return None
-        assert self._context is not None, "nothing is diagnosed before it was published"
         places = self._by_host(self._plan.node_names(arm))
         broken = filter(None, (self._cause_on(host, arm) for host in places))
         lost = (
@@ -345,8 +342,7 @@ class DataHosts(RootSteps):
         if last is None or time.monotonic() - last.compared_s >= lasts_s:
             clock = compare_clocks(lambda: self._clients[host].steps.now())
             last = self._clocks[host] = _Clock(compared_s=time.monotonic(), ahead_s=-clock.ahead_s)
-            assert self._context is not None, "nothing is measured before it was published"
-            folder = SessionFolder(self._context.folder)
+            folder = SessionFolder(self._published.folder)
             folder.note("clock", host=host, offset_s=last.ahead_s, uncertainty_s=clock.uncertainty_s)
         return last.ahead_s
 

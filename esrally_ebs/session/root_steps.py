@@ -210,10 +210,9 @@ class RootSteps:
 
     def restart_nodes(self) -> None:
         """Restart all nodes, and write the new ones down for the session's other processes."""
-        assert self._context is not None, "no node runs before it was published"
-        started = self.restarted(copied=self._context.copied)
+        started = self.restarted(copied=self._published.copied)
         self._renew(started)
-        empty_steady_caches(self._context.plan, started, self.evict)
+        empty_steady_caches(self._published.plan, started, self.evict)
 
     def restarted(self, copied: bool) -> tuple[Node, ...]:
         """Restart all nodes; with ``copied``, require the same segment files as before."""
@@ -225,16 +224,14 @@ class RootSteps:
 
     def lose_node(self, arm: str, name: str) -> None:
         """Kill a node of an arm's cluster, restart it without its copies of shards, and write it down."""
-        assert self._context is not None, "no node runs before it was published"
-        members = self._context.arm(arm).members
+        members = self._published.arm(arm).members
         cluster = [self._of(self._nodes, member.volume.spec.name) for member in members]
         with self._counted():
             self._renew(nodes.lose(self._of(self._nodes, name), cluster))
 
     def _renew(self, started: Sequence[Node]) -> None:
-        assert self._context is not None
         self._nodes.update({node.arm: node for node in started})
-        self._context = replace(self._context, arms=tuple(map(self._with_nodes, self._context.arms)))
+        self._context = replace(self._published, arms=tuple(map(self._with_nodes, self._published.arms)))
         self._context.save()
 
     def _with_nodes(self, arm: Arm) -> Arm:
@@ -304,11 +301,10 @@ class RootSteps:
 
     def cause(self, arm: str) -> str | None:
         """What is broken on an arm; None if nothing is, or if the session is ending."""
-        assert self._context is not None, "nothing is diagnosed before it was published"
         if self._is_ending:
             return None
-        broken = self._context.arm(arm)
-        others = [other for other in self._context.arms if broken.suffix and other is not broken]
+        broken = self._published.arm(arm)
+        others = [other for other in self._published.arms if broken.suffix and other is not broken]
         return diagnosis.cause(broken, others)
 
     def gc_log(self, arm: str) -> BinaryIO:
@@ -400,6 +396,11 @@ class RootSteps:
         finally:
             with self._lock:
                 self._starting -= 1
+
+    @property
+    def _published(self) -> Context:
+        assert self._context is not None, "its nodes, jobs and faults come after it was published"
+        return self._context
 
     @property
     def _caller_uid(self) -> int | None:
