@@ -15,23 +15,12 @@ from esrally_ebs.catalog.generations import (
     generation_of,
     instance_named,
     outside,
-    volume_types,
     who,
 )
 from esrally_ebs.catalog.limits import CREDITS, Accounting, Limit, Model, Service, per_second, shrunk
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB, KIB, MIB
-
-__all__ = [
-    "as_sold",
-    "instance_limits",
-    "known_model",
-    "large_enough",
-    "model_for",
-    "most_sold",
-    "volume_types",
-]
 
 _HDD_CREDIT_MIB_PER_GIB = 1024  # full credits allow one scan of the whole volume
 # Types that an instance does not reach through EBS: its own disks, and file systems over its network.

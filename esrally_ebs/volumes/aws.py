@@ -35,8 +35,6 @@ from esrally_ebs.units import GIB
 from esrally_ebs.volumes.mounted import OWN_PREFIX
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
-__all__ = ["attach", "caveats", "detach", "dry_run", "grow", "sweep", "this_owner"]
-
 _BACKEND = "aws"
 _ASKED_AGAIN_S = 3.0
 _GROW_S = 600.0

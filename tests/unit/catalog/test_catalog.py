@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from esrally_ebs.catalog import generations
-from esrally_ebs.catalog.generations import generation_of, last_day
+from esrally_ebs.catalog.generations import generation_of, last_day, volume_types
 from esrally_ebs.catalog.limits import Model
-from esrally_ebs.catalog.volume_types import instance_limits, model_for, volume_types
+from esrally_ebs.catalog.volume_types import instance_limits, model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 

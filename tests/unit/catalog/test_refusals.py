@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from esrally_ebs.catalog.volume_types import volume_types
+from esrally_ebs.catalog.generations import volume_types
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
