@@ -13,7 +13,7 @@ from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.clients import Api, Aws
 from esrally_ebs.aws.describe import EbsVolume, FileSystem
 from esrally_ebs.aws.survey import MakeApi, Survey, connect, survey
-from esrally_ebs.checks.facts import ArmFacts, ClockFacts, Facts, InstanceFacts, is_real
+from esrally_ebs.checks.facts import ArmFacts, ClockFacts, Facts, InstanceFacts, is_real, settings_of
 from esrally_ebs.checks.guards import guard
 from esrally_ebs.checks.idle import check_processors, clock_is_synchronised, watch
 from esrally_ebs.errors import MeasurementError, SetupError
@@ -126,18 +126,7 @@ def _of_efs(planned: VolumeSpec, system: FileSystem) -> VolumeSpec:
 
 def _spec(planned: VolumeSpec, members: Sequence[EbsVolume]) -> VolumeSpec:
     """An arm's volumes as one spec: equal ones as stripes, others added up, though nobody sells the sum."""
-    kinds = {
-        replace(
-            planned,
-            type=each.type,
-            size_bytes=each.size_bytes,
-            iops=each.iops,
-            throughput_bytes_per_s=each.throughput_bytes_per_s,
-            encrypted=each.encrypted,
-            stripes=len(members),
-        )
-        for each in members
-    }
+    kinds = {replace(planned, **settings_of(each), stripes=len(members)) for each in members}
     if len(kinds) == 1:
         return kinds.pop()
     return replace(

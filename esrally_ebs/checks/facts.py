@@ -5,6 +5,7 @@ None or an empty tuple is "not known", never "no".
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from esrally_ebs.aws.describe import EbsVolume, FileSystem, InstanceLimits
 from esrally_ebs.catalog.limits import Model
@@ -44,7 +45,8 @@ class ArmFacts:
         if len(self.members) < len(self.volume_ids):
             return ()
         # AWS may have raised limits since
-        known = tuple(filter(None, (known_model(_spec(member)) for member in self.members)))
+        specs = (VolumeSpec(name=each.volume_id, **settings_of(each)) for each in self.members)
+        known = tuple(filter(None, map(known_model, specs)))
         return known if len(known) == len(self.members) else ()
 
     @property
@@ -102,15 +104,10 @@ def is_real(volume: Volume) -> bool:
     return volume.spec.backend in (Backend.AWS, Backend.MOUNTED)
 
 
-def _spec(member: EbsVolume) -> VolumeSpec:
-    return VolumeSpec(
-        name=member.volume_id,
-        type=member.type,
-        size_bytes=member.size_bytes,
-        iops=member.iops,
-        throughput_bytes_per_s=member.throughput_bytes_per_s,
-        encrypted=member.encrypted,
-    )
+def settings_of(member: EbsVolume) -> dict[str, Any]:
+    """An EBS volume's settings, by the fields of a VolumeSpec."""
+    names = ("type", "size_bytes", "iops", "throughput_bytes_per_s", "encrypted")
+    return {name: getattr(member, name) for name in names}
 
 
 def good(name: str, value: str, text: str) -> Check:
