@@ -20,6 +20,7 @@ from esrally_ebs.model import names_secret
 
 _TAIL_LINES = 3
 _NICENESS = 10
+FIRST_NAMESPACE = "4026531836"  # Linux's PROC_PID_INIT_INO: from there the processes of all others are seen
 _OFTEN_LEFT_OUT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin"
 
 
@@ -182,6 +183,17 @@ class Process:
         """Whether this process is still running."""
         return Process.of(self.pid) == self
 
+    def alive_in(self, namespace: str) -> bool | None:
+        """For numbers of another PID namespace, as of a container; None if it is not seen from here."""
+        ours = pid_namespace()
+        if namespace in ("", ours):
+            return self.alive
+        for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
+            seen = Process.of(pid)
+            if seen and seen.start_ticks == self.start_ticks and _innermost_pid(pid) == self.pid:
+                return True
+        return False if ours == FIRST_NAMESPACE else None
+
     def signal(self, number: int) -> None:
         """Send a signal if this process is still running."""
         with suppress(ProcessLookupError):
@@ -191,6 +203,23 @@ class Process:
                     signal.pidfd_send_signal(descriptor, number)
             finally:
                 os.close(descriptor)
+
+
+def pid_namespace() -> str:
+    """Identifies this process's PID namespace; "" if unknown."""
+    try:
+        return Path("/proc/self/ns/pid").readlink().name.removeprefix("pid:[").removesuffix("]")
+    except OSError:
+        return ""
+
+
+def _innermost_pid(pid: int) -> int | None:
+    """The pid that a process has for itself; None if it is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return None
 
 
 def members_of(kernel_session: int) -> list[Process]:

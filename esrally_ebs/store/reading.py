@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from esrally_ebs.errors import FormatError, PlanError
 from esrally_ebs.machine.kernel_trees import text
-from esrally_ebs.machine.processes import Process
+from esrally_ebs.machine.processes import Process, pid_namespace
 from esrally_ebs.model import Event, State
 from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY, parse_event, parse_sealed
 from esrally_ebs.store.files import open_file
@@ -19,20 +19,24 @@ from esrally_ebs.store.session import Owner, Session, SessionRecord, SessionSumm
 _MAX_RECORD_BYTES = 2**26
 _MAX_EVENTS_BYTES = 2**31
 _MAX_BROKEN_LINES = 5  # of events.jsonl, named one by one
+_ENDED = "its process ended without saying so"
 
 
 def this_process() -> Owner:
     """This process, as owner of what it makes."""
     process = Process.of(os.getpid())
-    return Owner(os.getpid(), process.start_ticks if process else 0, _boot_id())
+    return Owner(os.getpid(), process.start_ticks if process else 0, _boot_id(), pid_namespace())
 
 
 def as_it_ended(record: SessionRecord) -> SessionRecord:
     """The record; a running session whose process is dead counts as failed."""
-    owner = Process(record.owner.pid, record.owner.start_ticks)
-    if record.state is not State.RUNNING or (record.owner.boot_id == _boot_id() and owner.alive):
+    if record.state is not State.RUNNING:
         return record
-    return replace(record, state=State.FAILED, reason="its process ended without saying so")
+    owner = Process(record.owner.pid, record.owner.start_ticks)
+    is_alive = record.owner.boot_id == _boot_id() and owner.alive_in(record.owner.pid_namespace)
+    if is_alive is None:
+        return replace(record, reason="whether it runs still is not seen from this container")
+    return record if is_alive else replace(record, state=State.FAILED, reason=_ENDED)
 
 
 def _boot_id() -> str:

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.private import private_directory, require_private, require_unchangeable
-from esrally_ebs.machine.processes import Process
+from esrally_ebs.machine.processes import Process, pid_namespace
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import BY_HAND, session_name
 from esrally_ebs.store.files import locked
 from esrally_ebs.units import MIB
 
 MARK = ".esrally-ebs"  # in the run directory while anything of ours is there
-OWNER = "owner"  # in each session's folder: "pid start_ticks" or BY_HAND, and a checksum
+OWNER = "owner"  # in each session's folder: "pid start_ticks pid_namespace" or BY_HAND, and a checksum
 _NEW = ".new-"  # prefix of a session's folder that has no owner yet, or no longer
 _PART = ".owner.part"
 _ROOM_BYTES, _ROOM_FILES = MIB, 100  # for a session's notes on what it has attached
@@ -106,13 +106,14 @@ def hand_over(session: str) -> None:
 def owner_lives(session: str) -> bool:
     """Whether the process in ``owner`` is running; volumes attached by hand count as owned.
 
-    Raises SetupError if ``owner`` is damaged: the session may be running.
+    Raises SetupError if ``owner`` is damaged, or of a container that is not seen from here: the session may
+    be running.
     """
     folder = folder_of(session)
     try:
         _trusted()
         owner = _owner(folder)
-        return owner == BY_HAND or _alive(owner) is not None
+        return owner == BY_HAND or _lives(owner, folder)
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -133,7 +134,7 @@ def abandoned_elsewhere(paths: Iterable[Path]) -> list[Path]:
                 folder.parent != run_dir().resolve()
                 and all(_is(stat.S_ISREG, mark) for mark in (folder.parent / MARK, folder / OWNER))
                 and (owner := _owner(folder)) != BY_HAND
-                and _alive(owner) is None
+                and not _lives(owner, folder)
             ):
                 directories.add(folder.parent)
     return sorted(directories)
@@ -143,14 +144,28 @@ def other_at(session: str) -> Process | None:
     """Another process now attaching or detaching a session's volumes; None if there is none, or unknown."""
     with suppress(OSError, SetupError):
         owner = _owner(folder_of(session))
-        if owner not in (BY_HAND, _me()):
-            return _alive(owner)
+        if owner not in (BY_HAND, _me()) and _lives(owner, folder_of(session)):
+            return _process(owner)[0]
     return None
 
 
-def _alive(owner: str) -> Process | None:
-    process = Process(*map(int, owner.split())) if owner else None
-    return process if process is not None and process.alive else None
+def _process(owner: str) -> tuple[Process, str]:
+    """An owner's process, and its PID namespace; "" in earlier releases."""
+    pid, start_ticks, *namespace = owner.split()
+    return Process(int(pid), int(start_ticks)), "".join(namespace)
+
+
+def _lives(owner: str, folder: Path) -> bool:
+    """Whether the process runs. Raises SetupError if that is not seen from here."""
+    if not owner:
+        return False
+    process, namespace = _process(owner)
+    if (is_alive := process.alive_in(namespace)) is None:
+        raise SetupError(
+            f"{folder / OWNER}: names a process of another container, which is not seen from here; if that "
+            "session runs no more, write '0 0' into it and run 'esrally-ebs clean'"
+        )
+    return is_alive
 
 
 def is_ours(session: str) -> bool:
@@ -249,7 +264,8 @@ def _owner(folder: Path) -> str:
     """Contents of ``owner``; "" if a full disk truncated it. Earlier releases wrote no checksum."""
     text = (folder / OWNER).read_text(errors="replace").removesuffix("\n")
     owner = text.partition(" crc32=")[0]
-    if text not in (owner, _sealed(owner)) or not re.fullmatch(rf"([0-9]+ [0-9]+|{BY_HAND})?", owner):
+    form = rf"([0-9]+( [0-9]+){{1,2}}|{BY_HAND})?"
+    if text not in (owner, _sealed(owner)) or not re.fullmatch(form, owner):
         raise SetupError(
             f"{folder / OWNER}: not as it was written; if that session runs no more, write '0 0' into it "
             "and run 'esrally-ebs clean'"
@@ -260,7 +276,7 @@ def _owner(folder: Path) -> str:
 def _me() -> str:
     me = Process.of(os.getpid())
     assert me is not None
-    return f"{me.pid} {me.start_ticks}"
+    return f"{me.pid} {me.start_ticks} {pid_namespace()}".rstrip()
 
 
 def _is_session(name: str) -> bool:

@@ -90,6 +90,7 @@ class Owner:
     pid: int
     start_ticks: int
     boot_id: str
+    pid_namespace: str = ""  # "": that of whoever reads it, as in earlier releases
 
 
 NOBODY = Owner(pid=0, start_ticks=0, boot_id="")

@@ -26,10 +26,10 @@ from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.processes import Process, argv_of
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import VolumeSpec
+from esrally_ebs.model import State, VolumeSpec
 from esrally_ebs.node.dataset import unfinished_folder
 from esrally_ebs.session import clean
-from esrally_ebs.store import running
+from esrally_ebs.store import list_sessions, running
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import release
 from esrally_ebs.volumes.emulated.daemon import process as daemon
@@ -301,6 +301,39 @@ def test_a_daemon_or_loop_of_another_mount_namespace_is_not_ours(run: Path) -> N
         alive = process.poll() is None
         process.kill()
     assert alive
+
+
+BEGINS = """\
+import sys, time
+from pathlib import Path
+from esrally_ebs.plan import load_plan
+from esrally_ebs.machine.resources import home, plan_path
+from esrally_ebs.store import SessionFolder, running
+SessionFolder.create(home(), "s", kind="race", plan=load_plan(plan_path("gp2-vs-gp3")))
+running.begin("s")
+print("begun", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a PID namespace")
+def test_a_session_of_a_container_that_shares_our_folders_is_not_taken_for_a_killed_one(run: Path) -> None:
+    container = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c"]
+    with subprocess.Popen([*container, BEGINS], stdout=subprocess.PIPE) as outer:
+        assert outer.stdout is not None
+        outer.stdout.readline()
+        sessions = list_sessions(home())
+        cleaned = list(clean.clean())
+        looks = "from esrally_ebs.session import clean; print(list(clean.clean()))"
+        other = subprocess.run([*container, looks], capture_output=True, text=True, check=True).stdout
+        outer.kill()
+    assert [one.state for one in sessions] == [State.RUNNING]
+    assert cleaned == []
+    assert f"{run}/s/owner: names a process of another container, which is not seen from here" in other
+    if processes.pid_namespace() == processes.FIRST_NAMESPACE:  # else it may run beside this container
+        assert processes.SYSTEM_CLOCK.wait_until(lambda: not running.owner_lives("s"), limit_s=20)
+        assert list(clean.clean()) == [("s", [])]
+        assert [one.state for one in list_sessions(home())] == [State.FAILED]
 
 
 def test_who_ends_with_its_session_waits_until_the_mark_has_gone_too(
