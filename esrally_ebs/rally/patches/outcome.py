@@ -8,8 +8,11 @@ unpickled.
 import atexit
 import re
 import sys
+import tempfile
 import traceback
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,15 +114,16 @@ def unused_parameters(original: Any, self: Any) -> list[str]:
 
 def read_track(original: Any, self: Any, *arguments: Any) -> Any:
     """Raise PlanError for what Rally cannot read of a track that has our line or that we race: one line."""
-    try:
+    if not any_track.parameters() and not _has_our_line(Path(arguments[2])):
         return original(self, *arguments)
+    _fail_in_one_line()  # also where the track's dependencies cannot be installed, which follows
+    try:
+        with _temporary_files_removed():
+            return original(self, *arguments)
     except (exceptions.RallyError, jinja2.TemplateError, OSError) as error:
-        if not any_track.parameters() and not _has_our_line(Path(arguments[2])):
-            raise
         lacks = isinstance(error, exceptions.SystemSetupError)  # Rally's "track does not exist"
         if lacks and not isinstance(error.__context__, OSError):
             raise
-        _fail_in_one_line()
         if lacks:
             text = f"{arguments[1]}: includes {error.__context__}, which is not there; mend the track"
         elif isinstance(error, OSError):
@@ -130,6 +134,18 @@ def read_track(original: Any, self: Any, *arguments: Any) -> Any:
             cause = f": {error.cause}" if error.cause else ""
             text = f"{_LONG.split(str(error.message))[0].rstrip('. ')}{cause}"
         raise PlanError(" ".join(text.split())[:_SHOWN]) from None
+
+
+@contextmanager
+def _temporary_files_removed() -> Iterator[None]:
+    """Remove the file that Rally renders a track to and leaves in each process; 'render-track' makes one."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory() as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
 
 
 def _has_our_line(folder: Path) -> bool:
