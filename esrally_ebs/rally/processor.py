@@ -43,6 +43,7 @@ from esrally_ebs.rally.schedule import (
     divide,
     expand,
     has_writes,
+    is_idle,
     is_search,
     loads,
     settled,
@@ -178,11 +179,12 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         _size_corpus(track, settings)
         starts = settings.in_race_control and not self.cfg.exists("driver", ACTIVATION)
         challenge = track.selected_challenge_or_default
-        challenge.schedule = list(filter(list, challenge.schedule))  # --exclude-tasks leaves empty elements
+        whole = challenge.schedule = list(filter(list, challenge.schedule))  # without elements left empty
         if starts:
             require_own_nodes(self.cfg)
             require_raceable(self.cfg, track)
         building, searches = divide(challenge.schedule)
+        building = [] if searches and all(map(is_idle, building)) else building
         telemetry = self.cfg.opts("telemetry", "devices", mandatory=False, default_value=None) or ()
         settings = replace(settings, plan=settled(settings.plan, track, building, searches, telemetry))
         challenge.schedule = expand(challenge.schedule, settings.plan)
@@ -205,6 +207,8 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 _untold(building, bool(searches), plan.dataset.is_own),
                 _left_undone(building, plan),
                 _taken_for_searches(searches, plan),
+                _idle([task.name for task in whole if task not in (*building, *searches)]),
+                *_taking_turns(searches, plan),
             )
             self._start(nodes, settings, notes)
 
@@ -412,6 +416,22 @@ def _taken_for_searches(searches: Sequence[Any], plan: Plan) -> str:
         f"{plan.race.iterations} times in each round on each arm, and to warm up; if it does something else, "
         f"such as to measure recall, leave it out: {excluding(names)}"
     )
+
+
+def _idle(names: Sequence[str]) -> str:
+    """That these tasks do not run; "" without any."""
+    return bool(names) * (f"task {', '.join(names)}: changes nothing that a search meets, so it does not run")
+
+
+def _taking_turns(searches: Sequence[Any], plan: Plan) -> Iterator[str]:
+    """That searches which the track has in parallel are asked one after another; a knee's steps mix all."""
+    for element in searches:
+        names = [task.name for task in element if is_search(task)]
+        if len(names) > 1 and plan.design.knee is None:
+            yield (
+                f"tasks {', '.join(names)}: run in parallel in the track; here they take turns, since else "
+                "how long one takes would depend on what others do just then, on each volume something else"
+            )
 
 
 def _generate(directory: str, documents: int, seed: int, kind: str) -> None:

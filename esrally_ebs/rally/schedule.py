@@ -24,30 +24,28 @@ from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally import open_loop, recovery, request_source
 from esrally_ebs.rally.request_source import BLOCK, NAMES_INDEX, names_index
-from esrally_ebs.rally.settings import excluding, updated
+from esrally_ebs.rally.settings import excluding, including, updated
 from esrally_ebs.session import protocol
 from esrally_ebs.session.root_steps import MAX_LENT
 from esrally_ebs.workload.queries import replay
 
 SEARCH_BESIDE = "ebs-beside"  # key: name and clients of the search that writes run beside
+_IDLE = ("sleep", "cluster-health", "index-stats", "node-stats", "transform-stats", "refresh")
 _AROUND = ("sleep", "open-point-in-time", "close-point-in-time")  # in a composite operation, beside searches
 _ASYNCHRONOUS = ("submit-async-search", "get-async-search", "delete-async-search")
-_OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg")  # the index is a parameter
+PAGED = ("paginated-search", "scroll-search", "composite-agg")
+_OF_AN_INDEX = ("search", *PAGED)  # the index is a parameter
 SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "esql-profile", "field-caps")
-_WRITE = "bulk"
 _READING = re.compile(  # paths of raw requests
     r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval"
     r"|explain|termvectors|rollup_search|graph/explore)\b"
 )
-_ADDS = re.compile(  # type and path
-    r"^(bulk|restore-snapshot) |/_(bulk|doc|create|update|reindex|restore|mount)\b"
-)
+# type and path
+_ADDS = re.compile(r"^(bulk|restore-snapshot) |/_(bulk|doc|create|update|reindex|restore|mount)\b")
 _OF_A_DOCUMENT = re.compile(r"/_(doc|source)/")  # a document by its id; reads only with GET
 # parameters that define the request
 _QUERY = ("body", "query", "queries", "requests", "request-params", "path", "pages", "results-per-page")
-FIO = "fio-baseline"
-BRING_BACK = "bring-back"
-START = "start-nodes"
+FIO, BRING_BACK, START = "fio-baseline", "bring-back", "start-nodes"
 _BY_NAME = "disk-usage-stats"  # Rally's telemetry device that fails for renamed indices
 SEARCH_TAG = "search"  # tag of a task that searches, if nothing else tells
 
@@ -55,24 +53,24 @@ SEARCH_TAG = "search"  # tag of a task that searches, if nothing else tells
 def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Elements that build the indices (perhaps ``parallel`` ones), and the searches that follow.
 
-    Raises PlanError for tasks by which arms cannot be compared.
+    Leaves out idle tasks after a search. Raises PlanError for tasks by which arms cannot be compared.
     """
     building = before_searches(schedule)
-    begins = len(building)
-    after = [element for element in schedule[begins:] if not element.nested]
-    after = [task for task in after if not is_search(task) and not _is_untold(task)]
+    searches = [element for element in schedule[len(building) :] if not is_idle(element)]
+    after = [each for each in searches if not (each.nested or is_search(each) or _is_untold(each))]
     if after:
         listed = ", ".join(f"{task.name} ({task.operation.type})" for task in after)
-        later = [task for element in schedule[schedule.index(after[0]) :] for task in element]
-        without = "; searches after it are then asked without it" if any(map(is_search, later)) else ""
+        rest = schedule[schedule.index(after[-1]) :]
+        later = [task.name for element in rest for task in element if is_search(task)]
+        with_it = f"; searches after it are then asked without it, and with it by {including(later)}"
         raise PlanError(
             f"task {listed}: after a search, where every round would do it again on each arm; put it before "
-            f"the searches or leave it out: {excluding(task.name for task in after)}{without}"
+            f"the searches or leave it out: {excluding(task.name for task in after)}"
+            f"{bool(later) * with_it}{_tag_of(after)}"
         )
-    for element in schedule[begins:]:
-        if element.nested:
-            _require_writes_beside(element)
-    return building, list(schedule[begins:])
+    for element in (each for each in searches if each.nested):
+        _require_writes_beside(element)
+    return building, searches
 
 
 def before_searches(schedule: Sequence[Any]) -> list[Any]:
@@ -133,25 +131,18 @@ def _parts(params: Mapping[str, Any]) -> list[Any]:
 
 
 def _require_writes_beside(element: Any) -> None:
-    """Raise PlanError unless a ``parallel`` element has searches, with bulk tasks beside them."""
-    names, without = ",".join(task.name for task in element), excluding(task.name for task in element)
+    """Raise PlanError unless a ``parallel`` element has searches, perhaps with bulk tasks beside them."""
     others = [task for task in element if not is_search(task)]
-    if not others and len(list(element)) > 1:
+    for task in (task for task in others if task.operation.type != "bulk"):
         raise PlanError(
-            f"tasks {names}: run in parallel, so that how long a search takes depends on what the others "
-            f"do just then, on each volume something else; leave some out with {without}"
+            f"task {task.name} ({task.operation.type}): runs beside others, where only searches and bulk "
+            f"tasks can be repeated on each arm; leave it out with {excluding([task.name])}{_tag_of([task])}"
         )
-    for task in others:
-        if task.operation.type != _WRITE:
-            raise PlanError(
-                f"task {task.name} ({task.operation.type}): runs beside others, where only searches and bulk "
-                f"tasks can be repeated on each arm; leave it out with {excluding([task.name])}"
-                f"{_tag_of([task])}"
-            )
-    if others and len(others) == len(list(element)):
+    if others == list(element):
+        names = [task.name for task in element]
         raise PlanError(
-            f"tasks {names}: index after a search, where every round would do it again on each arm; put them "
-            f"before the searches, or searches beside them, or leave them out: {without}"
+            f"tasks {','.join(names)}: index after a search, which every round would repeat on each arm; "
+            f"put them before the searches, or searches beside them, or leave them out: {excluding(names)}"
         )
 
 
@@ -186,6 +177,17 @@ def _load(task: Any) -> dict[str, Any]:
 def has_writes(searches: Sequence[Any]) -> bool:
     """Whether any of these elements has bulk tasks beside its searches."""
     return bool(_writes_of(searches))
+
+
+def is_idle(tasks: Iterable[Any]) -> bool:
+    """Whether none of these tasks is a search, or changes what one meets."""
+    return all(task.operation.type in _IDLE or (_reads(task) and not is_search(task)) for task in tasks)
+
+
+def _reads(task: Any) -> bool:
+    """Whether a task is a raw request that changes nothing."""
+    params, is_raw = task.operation.params, task.operation.type == "raw-request"
+    return is_raw and "path" in params and str(params.get("method", "GET")).upper() == "GET"
 
 
 def _is_untold(task: Any) -> bool:

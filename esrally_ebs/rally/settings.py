@@ -190,6 +190,11 @@ def excluding(tasks: Iterable[str]) -> str:
     return f"--exclude-tasks={shlex.quote(','.join(tasks))}"
 
 
+def including(tasks: Iterable[str]) -> str:
+    """Rally's option to race these tasks alone, quoted for a shell."""
+    return f"--include-tasks={shlex.quote(','.join(tasks))}"
+
+
 def updated(plan: Plan, section: str, **changes: Any) -> Plan:
     return plan.model_copy(update={section: getattr(plan, section).model_copy(update=changes)})
 

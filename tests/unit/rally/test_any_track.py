@@ -454,6 +454,32 @@ def test_searches_that_are_chosen_alone_have_the_index_of_their_challenge(
 
 
 @pytest.mark.usefixtures("no_runners", "rally")
+def test_a_challenge_that_does_no_more_than_wait_before_it_searches_has_all_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    started: list[Any] = []
+    monkeypatch.setattr(
+        processor.Pack, "_start", lambda self, nodes, _, notes: started.extend((nodes, notes))
+    )
+    pack = processor.Pack()
+    loader.TrackProcessorRegistry(cfg).register_track_processor(pack)  # which gives it what Rally gives
+    track = written(
+        cfg,
+        tmp_path / "mine",
+        indices=[{"name": "i"}],
+        corpora=documents_of(tmp_path / "mine", "old"),
+        schedule=[{"operation": "cluster-health"}, {"operation": {"name": "q", **SEARCH}}],
+    )
+    pack.on_after_load_track(track)
+    made = started[0].source.track.challenges[0]
+    assert [task.name for task in made.schedule] == ["create-index", "bulk", "refresh"]
+    assert [*filter(None, started[1])] == [
+        "task cluster-health: changes nothing that a search meets, so it does not run"
+    ]
+
+
+@pytest.mark.usefixtures("no_runners", "rally")
 def test_parallel_tasks_that_are_all_left_out_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

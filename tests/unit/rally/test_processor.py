@@ -164,6 +164,18 @@ def test_what_counts_as_a_search_though_nothing_tells_it_is_said() -> None:
     assert not processor._taken_for_searches(made[:1], plan)
 
 
+def test_searches_that_a_track_has_in_parallel_and_what_is_left_out_after_one_are_said() -> None:
+    made = [rally_track.Task(name, rally_track.Operation(name, "search")) for name in "pqr"]
+    write = rally_track.Task("w", rally_track.Operation("w", "bulk"))
+    elements = [made[0], rally_track.Parallel([*made[1:], write]), rally_track.Parallel([made[0], write])]
+    says = list(processor._taking_turns(elements, parse_plan(TWO_ARMS, "p.toml", {})))
+    assert [line.partition(":")[0] for line in says] == ["tasks q, r"]
+    knee = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "steady", "design.knee": "p99=100ms"})
+    assert not list(processor._taking_turns(elements, knee))  # whose steps ask all of them at once
+    assert processor._idle(["a", "b"]).startswith("task a, b: changes nothing")
+    assert processor._idle([]) == ""
+
+
 def test_documents_are_generated_where_rally_looks_before_it_looks(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="benchmark-only", documents=300)
     cfg.add(config.Scope.benchmark, "track", "challenge.name", "append-no-conflicts")

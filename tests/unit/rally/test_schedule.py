@@ -87,6 +87,8 @@ def test_a_search_that_leaves_its_answer_in_the_node_is_raced_where_its_tag_says
     flow = task("flow", "composite")
     flow.operation.params["requests"] = [{"operation-type": "submit-async-search"}]
     assert untold([task("index", "bulk"), flow]) == [flow]
+    with pytest.raises(PlanError, match=r'task flow .*, or tag what searches of flow as such, "tags": "sea'):
+        divide([task("q"), flow])
     flow.tags = ["search"]
     assert names(divide([task("index", "bulk"), flow])[1]) == ["flow"]
     flow.operation.params["requests"].append({"operation-type": "bulk"})
@@ -116,24 +118,23 @@ def test_where_arms_index_by_themselves_all_documents_count(period: int | None, 
     ("schedule", "says"),
     [
         (
-            [task("q"), task("index", "bulk"), task("p"), task("rest", "sleep")],
-            "task index (bulk), rest (sleep): after a search, where every round would",
+            [task("q"), task("index", "bulk"), task("p"), task("end", "delete-index")],
+            "task index (bulk), end (delete-index): after a search, where every round would",
         ),
         (
-            [task("q"), task("merge", "force-merge"), task("p"), task("rest", "sleep")],
-            "--exclude-tasks=merge,rest; searches after it are then asked without it",
+            [task("q"), task("merge", "force-merge"), task("wait", "index-stats"), task("p")],
+            "--exclude-tasks=merge; searches after it are then asked without it, and with it by --include-ta"
+            "sks=p",
         ),
-        ([task("q"), task("a", "bulk"), task("b", "sleep")], "leave it out: --exclude-tasks=a,b"),
+        ([task("q"), task("a", "bulk"), task("b", "force-merge")], "leave it out: --exclude-tasks=a,b"),
         ([task("q"), task("add more", "bulk")], "leave it out: --exclude-tasks='add more'"),
-        ([parallel(task("q"), task("p"))], "tasks q,p: run in parallel, so that how long a se"),
-        ([task("p"), parallel(task("q"), task("r"))], "leave some out with --exclude-tasks=q,r"),
         (
             [parallel(task("q"), task("index", "bulk"), task("merge", "force-merge"))],
             "task merge (force-merge): runs beside others, where only searches and bulk tasks can",
         ),
         (
             [task("p"), parallel(task("a", "bulk"), task("b", "bulk"))],
-            "tasks a,b: index after a search, where every round would do it again on each arm",
+            "tasks a,b: index after a search, which every round would repeat on each arm",
         ),
         (
             [parallel(task("q"), task("index", "bulk"))],
@@ -157,6 +158,39 @@ def test_where_arms_index_by_themselves_all_documents_count(period: int | None, 
 def test_what_arms_cannot_be_compared_by_is_refused(schedule: list[rally_track.Task], says: str) -> None:
     with pytest.raises(PlanError, match=re.escape(says)):
         expand(schedule, plan())
+
+
+@pytest.mark.parametrize(
+    "kind", ["sleep", "cluster-health", "index-stats", "node-stats", "transform-stats", "refresh"]
+)
+def test_what_changes_nothing_after_a_search_is_left_out(kind: str) -> None:
+    idle = task("idle", kind)
+    assert divide([idle, task("q"), idle, task("p")]) == ([idle], [task("q"), task("p")])
+
+
+def test_a_runner_of_the_tracks_own_that_has_a_path_is_not_left_out() -> None:
+    own = task("own", "my-request")
+    own.operation.params |= {"path": "/x"}
+    assert divide([task("q"), own]) == ([], [task("q"), own])
+
+
+@pytest.mark.parametrize(("method", "is_idle"), [("GET", True), ("get", True), ("PUT", False), (None, False)])
+def test_a_raw_request_that_reads_is_left_out_after_a_search(method: str | None, is_idle: bool) -> None:
+    raw = task("shards", "raw-request")
+    raw.operation.params |= {"path": "/_cat/shards", "method": method}
+    if is_idle:
+        assert divide([task("q"), raw]) == ([], [task("q")])
+        return
+    with pytest.raises(PlanError, match=r"task shards \(raw-request\): after a search"):
+        divide([task("q"), raw])
+
+
+def test_searches_in_parallel_take_turns() -> None:
+    first, second = task("q"), task("p")
+    first.completes_parent = True
+    made = expand([parallel(first, second), task("r")], plan())
+    assert names(made) == names(expand([task("q"), task("p"), task("r")], plan()))
+    assert not any(each.nested or each.completes_parent for each in made)
 
 
 def test_how_each_task_is_asked_is_recorded_where_it_is_not_one_request_after_the_other() -> None:
