@@ -25,8 +25,8 @@ from esrally_ebs.model import Node
 from esrally_ebs.node import api
 from esrally_ebs.node.data_directory import end_upkeep
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
-from esrally_ebs.rally import any_track
-from esrally_ebs.rally.schedule import before_tasks, may_index
+from esrally_ebs.rally import any_track, open_loop
+from esrally_ebs.rally.schedule import PAGED, SEARCH_TYPES, before_tasks, may_index
 from esrally_ebs.rally.settings import use_nodes
 from esrally_ebs.units import MIB
 from esrally_ebs.workload.queries import replay
@@ -303,15 +303,7 @@ def require_raceable(cfg: Any, track: Any) -> None:
             f"{near(wanted, names)}"
         )
     challenge = track.selected_challenge_or_default
-    left = [task for each in track.challenges for element in each.schedule for task in element]
-    included = cfg.opts("track", "include.tasks", mandatory=False) or ()
-    filters = loader.TaskFilterTrackProcessor(cfg).filters  # tasks to exclude if none are included
-    for name, wanted in zip(included, filters, strict=False):
-        if not any(task.matches(wanted) for task in left):  # Rally would silently race the others
-            raise PlanError(
-                f"--include-tasks {name} (of knee: --task): track {track.name} has no such task; "
-                f"'esrally info --track-path=...' lists them"
-            )
+    _require_chosen(cfg, track.name, challenge.name)
     if not challenge.schedule:
         raise PlanError(
             f"challenge {challenge.name}: --include-tasks or --exclude-tasks leaves no task of it; "
@@ -325,14 +317,40 @@ def require_raceable(cfg: Any, track: Any) -> None:
                 )
 
 
+def _require_chosen(cfg: Any, track: str, challenge: str) -> None:
+    """Raise PlanError for an option that names tasks which there are none of: Rally would ignore it."""
+    included = cfg.opts("track", "include.tasks", mandatory=False)
+    given = included or cfg.opts("track", "exclude.tasks", mandatory=False)
+    if not given:
+        return
+    whole = _as_written(cfg, track)
+    flag, where, challenges = "--exclude-tasks", f"track {track}", whole.challenges
+    if included:  # what is excluded may be of another challenge, and is then not raced in any case
+        flag, where = "--include-tasks (of knee: --task)", f"challenge {challenge}"
+        challenges = [whole.find_challenge_or_default(challenge)]
+    tasks = [task for each in challenges for element in each.schedule for task in element]
+    for name, wanted in zip(given, loader.TaskFilterTrackProcessor(cfg).filters, strict=True):
+        if not any(task.matches(wanted) for task in tasks):
+            raise PlanError(
+                f"{flag} {name}: {where} has no such task{near(name, [task.name for task in tasks])}; "
+                "'esrally info --track-path=...' lists them"
+            )
+
+
 def _refusal(track: Any, task: Any) -> str:
     """Why Rally cannot run a task; "" if it can."""
     name = task.operation.param_source
     if name and name not in vars(params)["__PARAM_SOURCES_BY_NAME"]:
         return f"no parameter source is registered as {name!r}"
+    if task.schedule == open_loop.ARRIVALS and name != replay.PARAM_SOURCE:
+        return f"schedule {task.schedule!r} is the times of an imported log, and its requests are of none"
     try:
         runner.runner_for(task.operation.type)
         scheduler.scheduler_for(task)
+        task.error_behavior(OnErrorBehavior.ABORT)  # raises for an unknown ignore-response-error-level
+        rate, units = task.target_throughput, _units(task.operation)
+        if rate and units and rate.unit not in units:
+            return f"target-throughput: {rate.unit!r} is not what Rally counts of it, {' or '.join(units)}"
         if name != replay.PARAM_SOURCE:  # replay's would read all of a log for each template
             loader.operation_parameters(track, task)
     except exceptions.RallyError as error:
@@ -340,6 +358,22 @@ def _refusal(track: Any, task: Any) -> str:
     except Exception:  # the track's own code, which may need what is prepared later
         LOG.exception("Cannot make parameters of task [%s] yet", task)
     return ""
+
+
+def _units(operation: Any) -> Sequence[str]:
+    """Units of a rate that Rally accepts for an operation; empty if its own code decides."""
+    kind, is_own = operation.type, operation.param_source is not None
+    if kind == "bulk":
+        return () if is_own else ("docs/s", "ops/s")
+    if kind in PAGED or (kind == "search" and (is_own or "pages" in operation.params)):
+        return "pages/s", "ops/s"
+    return ("ops/s",) if kind in SEARCH_TYPES else ()
+
+
+def _as_written(cfg: Any, track: str) -> Any:
+    """The track with all of its tasks."""
+    tracks = loader.track_repo(cfg, fetch=False, update=False)  # as it was read at first
+    return loader.TrackFileReader(cfg).read(track, tracks.track_file(track), tracks.track_dir(track))
 
 
 def left_out(cfg: Any, track: Any, searches: Sequence[Any]) -> list[Any]:
@@ -350,9 +384,7 @@ def left_out(cfg: Any, track: Any, searches: Sequence[Any]) -> list[Any]:
     """
     if not cfg.opts("track", "include.tasks", mandatory=False):
         return []
-    tracks = loader.track_repo(cfg, fetch=False, update=False)  # as it was read at first
-    files = tracks.track_file(track.name), tracks.track_dir(track.name)
-    whole = loader.TrackFileReader(cfg).read(track.name, *files)
+    whole = _as_written(cfg, track.name)
     loader.TestModeTrackProcessor(cfg).on_after_load_track(whole)
     challenge = whole.find_challenge_or_default(track.selected_challenge_or_default.name)
     building = before_tasks(challenge.schedule, {task.name for element in searches for task in element})

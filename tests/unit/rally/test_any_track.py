@@ -20,7 +20,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Request, Work
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, open_loop, processor, register
-from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
 from esrally_ebs.rally.request_source import BLOCK, RequestSource
 from esrally_ebs.rally.runners import OnArm
 from esrally_ebs.rally.schedule import divide, expand
@@ -268,33 +268,6 @@ def test_rally_without_the_variable_is_left_as_it_is() -> None:
         assert ended.stdout.decode().split() == [name], ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("more", "key", "value", "line"),
-    [
-        ({}, "challenge.name", "mornin", "--challenge mornin: track mine .*; did you mean 'morning'"),
-        ({"param-source": "nowhere"}, "", "", r"task q \(search\): no parameter source .* 'nowhere'; mend"),
-        ({"operation-type": "serach"}, "", "", r"task q \(serach\): No runner .* \[serach\]; mend the track"),
-        ({"index": None}, "", "", r"task q \(search\): 'index' or 'data-stream' is mandatory .*; mend the"),
-    ],
-)
-@pytest.mark.usefixtures("no_runners")
-def test_what_rally_would_refuse_when_nodes_run_is_refused_before(
-    tmp_path: Path, more: dict[str, Any], key: str, value: str, line: str
-) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
-    if key:
-        cfg.add(config.Scope.benchmark, "track", key, value)
-    schedule = [{"operation": {"name": "q", **SEARCH, "index": "a", **more}}]
-    challenges = [{"name": name, "default": name == "evening", "schedule": schedule} for name in DAY]
-    track = written(cfg, tmp_path / "mine", challenges=challenges)
-    with pytest.raises(PlanError, match=f"^{line}"):
-        require_raceable(cfg, track)
-    assert vars(runner)["__RUNNERS"] == {}
-
-
-DAY = ("morning", "evening")
-
-
 @pytest.mark.usefixtures("no_runners", "rally")
 def test_a_log_with_fewer_requests_than_rounds_is_refused_before_anything_starts(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
@@ -318,46 +291,6 @@ def test_telemetry_that_rally_is_asked_for_is_regarded_when_nodes_are_chosen(tmp
     loader.TrackProcessorRegistry(cfg).register_track_processor(pack)
     with pytest.raises(PlanError, match=r"^--telemetry disk-usage-stats: asks for indices by name"):
         pack.on_after_load_track(track)
-
-
-@pytest.mark.parametrize(
-    ("names", "line"),
-    [
-        (["q", "serach"], r"--include-tasks serach \(of knee: --task\): track mine has no such task; 'es"),
-        (["q", "type:serach"], r"--include-tasks type:serach \(.*\): track mine has no such task"),
-        (["type:search", "tag:a"], r"--include-tasks tag:a \(.*\): track mine has no such task"),
-    ],
-)
-@pytest.mark.usefixtures("no_runners")
-def test_a_filter_that_fits_no_task_is_one_line(tmp_path: Path, names: list[str], line: str) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
-    cfg.add(config.Scope.benchmark, "track", "include.tasks", names)
-    track = written(cfg, tmp_path / "mine", schedule=[{"operation": {"name": "q", **SEARCH, "index": "a"}}])
-    loader.TaskFilterTrackProcessor(cfg).on_after_load_track(track)
-    with pytest.raises(PlanError, match=f"^{line}"):
-        require_raceable(cfg, track)
-
-
-@pytest.mark.usefixtures("no_runners")
-def test_what_the_tracks_own_code_cannot_make_yet_is_left_for_later(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
-    operation = {"operation-type": "own", "param-source": "from-file"}
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "track.py").write_text(
-        """
-class FromFile:
-    def __init__(self, track, params, **kwargs):
-        open("/not-there-yet")
-
-async def own(es, params):
-    pass
-
-def register(registry):
-    registry.register_param_source("from-file", FromFile)
-    registry.register_runner("own", own, async_runner=True)
-"""
-    )
-    require_raceable(cfg, written(cfg, tmp_path / "mine", schedule=[{"operation": operation}]))
 
 
 def test_documents_that_the_track_makes_itself_are_made_before_it_is_indexed(tmp_path: Path) -> None:

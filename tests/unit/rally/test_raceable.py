@@ -1,0 +1,94 @@
+"""What is refused of a track before anything starts, for Rally would refuse or ignore it once nodes run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from esrally import config
+from esrally.driver import runner
+from esrally.track import loader
+from rally_configuration import SEARCH, configuration, written
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.rally.indexing import require_raceable
+
+DAY = ("morning", "evening")
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "value", "line"),
+    [
+        ({}, "challenge.name", "mornin", "--challenge mornin: track mine .*; did you mean 'morning'"),
+        ({"param-source": "nowhere"}, "", "", r"task q \(search\): no parameter source .* 'nowhere'; mend"),
+        ({"operation-type": "serach"}, "", "", r"task q \(serach\): No runner .* \[serach\]; mend the track"),
+        ({"index": None}, "", "", r"task q \(search\): 'index' or 'data-stream' is mandatory .*; mend the"),
+        ({"pages": 2}, "target-throughput", "9 docs/s", r"task q .*: 'docs/s' is not .* pages/s or ops/s;"),
+        ({}, "target-throughput", "9 pages/s", r"task q .*throughput: 'pages/s' is .* it, ops/s; mend"),
+        ({}, "schedule", "ebs-arrivals", r"task q .*'ebs-arrivals' is the times of an imported "),
+        ({}, "ignore-response-error-level", "fatal", r"task q .*only allowed values are \[non-fatal\]; mend"),
+    ],
+)
+@pytest.mark.usefixtures("no_runners")
+def test_what_rally_would_refuse_when_nodes_run_is_refused_before(
+    tmp_path: Path, more: dict[str, Any], key: str, value: str, line: str
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    if key == "challenge.name":
+        cfg.add(config.Scope.benchmark, "track", key, value)
+    of_task = {} if key in ("", "challenge.name") else {key: value}
+    schedule = [{"operation": {"name": "q", **SEARCH, "index": "a", **more}, **of_task}]
+    challenges = [{"name": name, "default": name == "evening", "schedule": schedule} for name in DAY]
+    track = written(cfg, tmp_path / "mine", challenges=challenges)
+    with pytest.raises(PlanError, match=f"^{line}"):
+        require_raceable(cfg, track)
+    assert vars(runner)["__RUNNERS"] == {}
+
+
+@pytest.mark.parametrize(
+    ("option", "names", "line"),
+    [
+        ("include", ["q", "qq"], r"--include-tasks \(of knee: --task\) qq: challenge morning has no such ta"),
+        ("include", ["q", "late"], r"--include-tasks .* late: challenge morning has no such task"),
+        ("include", ["q", "type:serach"], r"--include-tasks .* type:serach: challenge morning has no such t"),
+        ("include", ["type:search", "tag:a"], r"--include-tasks .* tag:a: challenge morning has no such ta"),
+        ("exclude", ["lat"], r"--exclude-tasks lat: track mine has no such task; did you mean 'late'\?; 'es"),
+        ("exclude", ["late", "tag:a"], r"--exclude-tasks tag:a: track mine has no such task; 'esrally info"),
+    ],
+)
+@pytest.mark.usefixtures("no_runners")
+def test_a_filter_that_fits_no_task_is_one_line(
+    tmp_path: Path, option: str, names: list[str], line: str
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "track", f"{option}.tasks", names)
+    tasks = zip(DAY, ("q", "late"), strict=True)
+    challenges = [
+        {"name": part, "default": part == "morning", "schedule": [{"operation": {"name": name, **SEARCH}}]}
+        for part, name in tasks
+    ]
+    track = written(cfg, tmp_path / "mine", indices=[{"name": "a"}], challenges=challenges)
+    loader.TaskFilterTrackProcessor(cfg).on_after_load_track(track)
+    with pytest.raises(PlanError, match=f"^{line}"):
+        require_raceable(cfg, track)
+
+
+@pytest.mark.usefixtures("no_runners")
+def test_what_the_tracks_own_code_cannot_make_yet_is_left_for_later(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    operation = {"operation-type": "own", "param-source": "from-file"}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "track.py").write_text(
+        """
+class FromFile:
+    def __init__(self, track, params, **kwargs):
+        open("/not-there-yet")
+
+async def own(es, params):
+    pass
+
+def register(registry):
+    registry.register_param_source("from-file", FromFile)
+    registry.register_runner("own", own, async_runner=True)
+"""
+    )
+    require_raceable(cfg, written(cfg, tmp_path / "mine", schedule=[{"operation": operation}]))
