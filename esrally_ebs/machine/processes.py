@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -272,26 +272,6 @@ def end_as_by_interrupt() -> None:
 
     for number in numbers:
         signal.signal(number, interrupt)
-
-
-@contextmanager
-def interrupts_later() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP act after the block.
-
-    Blocking them in this thread is not enough: another one, such as numpy's, gets them, and Python acts here.
-    """
-    came: list[int] = []
-    before = {}
-    try:
-        for blocked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if callable(signal.getsignal(blocked)):
-                before[blocked] = signal.signal(blocked, lambda number, _: came.append(number))
-        yield
-    finally:
-        for blocked, handler in before.items():
-            signal.signal(blocked, handler)
-        for number in came:
-            signal.raise_signal(number)
 
 
 def argv_of(pid: int) -> list[str]:

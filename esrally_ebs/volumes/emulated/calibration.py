@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from esrally_ebs.machine.processes import interrupts_later
+from esrally_ebs.machine.signals import interrupts_later
 from esrally_ebs.units import KIB
 from esrally_ebs.volumes.emulated.control import change
 from esrally_ebs.volumes.emulated.daemon.admission import NO_OVERHEAD, spread_over

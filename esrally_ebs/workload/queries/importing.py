@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import orjson
 
 from esrally_ebs.errors import FormatError, PlanError, SetupError
-from esrally_ebs.machine.processes import interrupts_later
+from esrally_ebs.machine.signals import interrupts_later
 from esrally_ebs.model import TimedRequest
 from esrally_ebs.units import number_of
 from esrally_ebs.workload.queries.formats import FORMATS, Format
