@@ -6,7 +6,6 @@ Reads the logs once, or twice if lines of slow logs are not in order of time.
 import hashlib
 import heapq
 import os
-import re
 import secrets
 import shutil
 import tempfile
@@ -24,7 +23,7 @@ from esrally_ebs.machine.signals import interrupts_later
 from esrally_ebs.model import TimedRequest
 from esrally_ebs.units import number_of
 from esrally_ebs.workload.queries.formats import FORMATS, Format
-from esrally_ebs.workload.queries.logs import Log, next_step
+from esrally_ebs.workload.queries.logs import NOT_READ, Log, next_step
 from esrally_ebs.workload.queries.output import ImportSummary, write_track
 from esrally_ebs.workload.queries.prepare import Preparer, ReplayedRequest, why_no_index
 from esrally_ebs.workload.queries.replay import MAX_TASKS, QUERIES
@@ -39,63 +38,6 @@ AUTO: Final = "auto"
 _LINES_TO_LOOK_AT: Final = 2_000  # a container's log begins with messages of the starting node
 _NAMES_TO_SHOW: Final = 5
 _Used = TypeVar("_Used")
-
-_NOT_READ: Final = (  # How lines of unreadable formats begin, and what to do
-    (
-        re.compile(rb"\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search\.slowlog\.)"),
-        "a slow log whose lines are cut off; give it as its node wrote it",
-    ),
-    (re.compile(rb"\x28\xb5\x2f\xfd|BZh|\xfd7zXZ|PK\x03\x04"), "packed and not by gzip; unpack it"),
-    (re.compile(rb"\s*\[\s*(\{|\Z)"), "one list in JSON; write a line for each entry: jq -c '.[]'"),
-    (re.compile(rb"\s*\{\s*\Z"), "JSON over several lines; write one line for each entry: jq -c ."),
-    (re.compile(rb"\xff\xfe|\xfe\xff"), "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
-    (  # Docker's has line ends, or is a part of a line; Fluent Bit's is neither
-        re.compile(rb'\{(?!.*"(_p|logtag)" *:)(.*, *)?"log" *: *"((?:[^"\\]++|\\(?!n").)*+\\n"|.{16000})'),
-        "a container's log around another; take the lines out: jq -rj .log",
-    ),
-    (re.compile(rb'\{(.*, *)?"log" *: *"'), "a log within another; take the lines out: jq -r .log"),
-    (
-        re.compile(rb'\{(.*, *)?"MESSAGE" *: *"'),
-        "a journal around another log; take the lines out: jq -r .MESSAGE",
-    ),
-    (
-        re.compile(rb'\{(.*, *)?"(events|logEvents)" *: *\['),
-        "an export of CloudWatch; take the lines out: jq -r '(.events // .logEvents)[].message'",
-    ),
-    (
-        re.compile(rb'\{(.*[,{] *)?"([@\w]*message|original|line|textPayload|body|_raw)" *: *"\s*(\{|\[\d)'),
-        "a log within another, as shippers write it; take the lines out: jq -r .message (or .event.original; "
-        "of Loki .line, of Google .textPayload, of OpenTelemetry .body, of Splunk .result._raw, of Graylog "
-        """.full_message, of CloudWatch '."@message"')""",
-    ),
-    (
-        re.compile(rb'\{(.*, *)?"(jsonPayload|json)" *: *\{'),
-        "a log within another, as Google and Filebeat write it; take the entries out: "
-        "jq -c '.jsonPayload // .json'",
-    ),
-    (
-        re.compile(rb'\{.*"hits" *: *\['),
-        "the answer of a search; take the documents out: jq -c '.hits.hits[]._source'",
-    ),
-    (
-        re.compile(rb'\{(.*, *)?"_source" *: *\{'),
-        "an export of an index; take the documents out: jq -c ._source",
-    ),
-    (
-        re.compile(rb"\S+ std(out|err) [FP] "),
-        "a container's log; take off the first three words of each line, and the end of one in parts (P): "
-        """awk '{e = $3 == "P" ? "" : "\\n"; sub(/^[^ ]+ [^ ]+ [^ ]+ /, ""); printf "%s%s", $0, e}'""",
-    ),
-    (re.compile(rb'"?@timestamp"?,'), "a table (CSV); export it as JSON, one line for each entry"),
-    (
-        re.compile(rb'[^{]+\{"(@timestamp|type)" *: *"'),
-        "a log with something before each line; take it off: sed 's/^[^{]*//'",
-    ),
-    (
-        re.compile(rb"[^[{]+(\[\d+\]: )?\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search|c\w*\.s\w*\.r)"),
-        r"a slow log with something before each line; take it off: sed -E 's/^[^[]*(\[[0-9]+\]: )?//'",
-    ),
-)
 
 
 class Ordering:
@@ -410,6 +352,7 @@ def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
     logs: list[Log] = []
     for path in paths:
         log = stack.enter_context(closing(Log(path)))
+        log.require_text()
         for other in logs:
             shorter, longer = sorted((log.beginning or b"", other.beginning or b""), key=len)
             if shorter and longer.startswith(shorter):  # also an earlier copy of one that grew
@@ -451,7 +394,7 @@ def _detected(log: Log) -> Format | None:
         for format_ in FORMATS.values():
             if format_.matches(line):
                 return format_
-        hints += [what for pattern, what in _NOT_READ if pattern.match(line)]
+        hints += [what for pattern, what in NOT_READ if pattern.match(line)]
     if hints:
         raise FormatError(f"{log.path}: is {hints[0]}")
     if not log.line:

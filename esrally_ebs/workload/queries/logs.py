@@ -1,9 +1,13 @@
-"""Files to lines: regular files only, opened read-only, gzip unpacked, lines of bounded length."""
+"""Files to lines: regular files only, opened read-only, gzip unpacked, lines of bounded length.
+
+Also how files and lines begin that are no log's, with what to do about it.
+"""
 
 import errno
 import gzip
 import io
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator
@@ -18,6 +22,76 @@ _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"  # written before UTF-8 by some editors and shells
 _BUFFER_BYTES: Final = 128 << 10
 _BEGINNING_BYTES: Final = 64 << 10
+
+_NO_TEXT: Final = (  # how files begin that have no lines of text, and what to do
+    (
+        re.compile(rb'\x28\xb5\x2f\xfd|BZh\d|\xfd7zXZ|PK\x03\x04|\x1f[\x8b\x9d]|\x04"M\x18|(?s:.{257})ustar'),
+        "packed, and not by gzip alone; unpack it",
+    ),
+    (
+        re.compile(rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]"),
+        "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8",
+    ),
+)
+
+NOT_READ: Final = (  # how lines of unreadable formats begin, and what to do
+    (
+        re.compile(rb"\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search\.slowlog\.)"),
+        "a slow log whose lines are cut off; give it as its node wrote it",
+    ),
+    (
+        re.compile(rb'\{.*"elasticsearch\.querylog\.search_type" *:'),
+        "a log of ES|QL's queries, which are not raced; give a log of searches",
+    ),
+    (re.compile(rb"\s*\[\s*(\{|\Z)"), "one list in JSON; write a line for each entry: jq -c '.[]'"),
+    (re.compile(rb"\s*\{\s*\Z"), "JSON over several lines; write one line for each entry: jq -c ."),
+    (  # Docker's has line ends, or is a part of a line; Fluent Bit's is neither
+        re.compile(rb'\{(?!.*"(_p|logtag)" *:)(.*, *)?"log" *: *"((?:[^"\\]++|\\(?!n").)*+\\n"|.{16000})'),
+        "a container's log around another; take the lines out: jq -rj .log",
+    ),
+    (re.compile(rb'\{(.*, *)?"log" *: *"'), "a log within another; take the lines out: jq -r .log"),
+    (
+        re.compile(rb'\{(.*, *)?"MESSAGE" *: *"'),
+        "a journal around another log; take the lines out: jq -r .MESSAGE",
+    ),
+    (
+        re.compile(rb'\{(.*, *)?"(events|logEvents)" *: *\['),
+        "an export of CloudWatch; take the lines out: jq -r '(.events // .logEvents)[].message'",
+    ),
+    (
+        re.compile(rb'\{(.*[,{] *)?"([@\w]*message|original|line|textPayload|body|_raw)" *: *"\s*(\{|\[\d)'),
+        "a log within another, as shippers write it; take the lines out: jq -r .message (or .event.original; "
+        "of Loki .line, of Google .textPayload, of OpenTelemetry .body, of Splunk .result._raw, of Graylog "
+        """.full_message, of CloudWatch '."@message"')""",
+    ),
+    (
+        re.compile(rb'\{(.*, *)?"(jsonPayload|json)" *: *\{'),
+        "a log within another, as Google and Filebeat write it; take the entries out: "
+        "jq -c '.jsonPayload // .json'",
+    ),
+    (
+        re.compile(rb'\{.*"hits" *: *\['),
+        "the answer of a search; take the documents out: jq -c '.hits.hits[]._source'",
+    ),
+    (
+        re.compile(rb'\{(.*, *)?"_source" *: *\{'),
+        "an export of an index; take the documents out: jq -c ._source",
+    ),
+    (
+        re.compile(rb"\S+ std(out|err) [FP] "),
+        "a container's log; take off the first three words of each line, and the end of one in parts (P): "
+        """awk '{e = $3 == "P" ? "" : "\\n"; sub(/^[^ ]+ [^ ]+ [^ ]+ /, ""); printf "%s%s", $0, e}'""",
+    ),
+    (re.compile(rb'"?@timestamp"?,'), "a table (CSV); export it as JSON, one line for each entry"),
+    (
+        re.compile(rb'[^{]+\{"(@timestamp|type)" *: *"'),
+        "a log with something before each line; take it off: sed 's/^[^{]*//'",
+    ),
+    (
+        re.compile(rb"[^[{]+(\[\d+\]: )?\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search|c\w*\.s\w*\.r)"),
+        r"a slow log with something before each line; take it off: sed -E 's/^[^[]*(\[[0-9]+\]: )?//'",
+    ),
+)
 
 
 class Log:
@@ -36,6 +110,12 @@ class Log:
     def close(self) -> None:
         self._file.close()
         self._raw.close()
+
+    def require_text(self) -> None:
+        """Raise FormatError, which says how to make text of it, for a log that has no lines of text."""
+        for pattern, what in _NO_TEXT:
+            if self.beginning and pattern.match(self.beginning):
+                raise FormatError(f"{self.path}: is {what}")
 
     def rewind(self) -> None:
         """Go back to the first line."""

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,6 +104,11 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
         (gzip.compress(b"", mtime=0), "is empty"),
         (b"\x28\xb5\x2f\xfd" + bytes(90), "unpack it"),
         (query_line(MATCH_ALL).encode("utf-16"), "iconv"),
+        (query_line(MATCH_ALL).encode("utf-16-le"), "iconv"),
+        (
+            json.dumps({"@timestamp": "", "elasticsearch.querylog.search_type": "ESQL"}).encode(),
+            "a log of ES|QL's queries, which are not raced",
+        ),
         (
             b"[2023-01-05T11:59:37,786][WARN ][i.s.s.query              ] [n] [i][0] took[1ms]\n",
             "as its node wrote it",
@@ -171,6 +177,18 @@ def test_a_log_that_begins_with_how_the_node_starts_is_read(tmp_path: Path) -> N
     said = json.dumps({"@timestamp": "2026-01-02T10:00:00.000Z", "log.logger": "o.e.n.Node", "message": "hi"})
     log = write(tmp_path / "log", *[said] * 500, query_line(MATCH_ALL))
     assert import_logs([log], tmp_path / "out").excluded == {"no search": 500}
+
+
+@pytest.mark.parametrize("words", [[], ["--format", "es-query-log"]], ids=["detected", "named"])
+@pytest.mark.parametrize("kind", ["tar", "gztar", "zip"])
+def test_an_archive_is_unpacked_first_as_each_of_its_files_would_lose_a_line(
+    kind: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / "log", *[query_line(MATCH_ALL)] * 3)
+    archive = shutil.make_archive(str(tmp_path / "archive"), kind, tmp_path / "in")
+    code, line = refused(capsys, archive, *words, "--output", tmp_path / "out")
+    assert (code, "is packed, and not by gzip alone; unpack it" in line) == (4, True)
 
 
 @pytest.mark.parametrize("opens", ["log", "temporary file"])
