@@ -292,8 +292,9 @@ class _Reading:
         self.excluded[reason] += 1
         if log is None and len(self.logs) == 1 and not self.joiner.lines:
             log = self.logs[0]  # no line was read since
-        if log is not None:
-            self.first.setdefault(reason, f"{log.path.name}:{log.line}")
+        if log is not None and reason not in self.first:
+            name = log.path.name.encode(errors="backslashreplace").decode()  # a file's name may be any bytes
+            self.first[reason] = f"{name}:{log.line}"
 
     def _nothing(self) -> FormatError | PlanError:
         """The error for logs without any request."""

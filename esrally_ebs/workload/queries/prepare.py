@@ -26,7 +26,7 @@ from esrally_ebs.workload.queries.shapes import LIMIT, Shape, Shapes, Templates,
 _MAX_NAMES: Final = 10_000
 _MAX_TARGETS: Final = 3_500  # of the 4,096 bytes that a node accepts for the request line
 _LATEST_US: Final = 253_402_300_799_999_999  # end of the year 9999; as many digits as the ordering has
-_FORBIDDEN: Final = frozenset('\\/"<>| \t\r\n#:')
+_FORBIDDEN: Final = re.compile(r'[\\/"<>| \t\r\n#:\ud800-\udfff]')  # the last: bytes that are no UTF-8
 _REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
 # where a date relative to now may begin; JSON may have < and > as \u003c and \u003e
 _MAY_BE_NOW: Final = re.compile(r"""(?:["'\[{ :=<>]|\\u00[0-9a-fA-F]{2})now\b""")
@@ -385,7 +385,7 @@ def why_no_index(names: Sequence[str], *, signs: str = "_+") -> Reason | None:
         return Reason.DATE_INDEX
     if any(_REMOTE.match(name) for name in names):
         return Reason.CLUSTER
-    if any(not name.strip(".") or _FORBIDDEN & set(name) for name in names):
+    if any(not name.strip(".") or _FORBIDDEN.search(name) for name in names):
         return Reason.INDEX
     # beside other names, _all is as invalid as any name with an underscore
     return Reason.INDEX if any(name[0] in signs for name in names) and names != ["_all"] else None

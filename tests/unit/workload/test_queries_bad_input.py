@@ -50,6 +50,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int
         (["log.json", "--index", "orders"], 2, "it has logs"),
         (["log.json", "--index", ""], 2, "--index '': no name of an index; name an index"),
         (["log.json", "--index", "a/b"], 2, "no name of an index"),
+        (["log.json", "--index", "caf\udce9"], 2, "no name of an index"),  # bytes that are no UTF-8
         (["log.json", "--index", "logs*,-logs-old"], 2, "--index logs*,-logs-old: no name of an index"),
         (["log.json", "--index", "far:logs"], 2, "index of another cluster"),
         (["log.json", "--index", "<logs-{now/d}>"], 2, "date maths"),
@@ -209,6 +210,14 @@ def test_half_a_line_is_counted_with_its_place(tmp_path: Path) -> None:
     summary = import_logs([log], tmp_path / "out")
     assert summary.excluded == {"line cut off or not of the format": 1}
     assert summary.first == {"line cut off or not of the format": "log:2"}
+
+
+def test_a_log_may_have_any_name(tmp_path: Path) -> None:
+    log = tmp_path / os.fsdecode(b"caf\xe9\n.log")
+    write(log, query_line(MATCH_ALL), "{")
+    summary = import_logs([log], tmp_path / "out")
+    assert summary.first == {"line cut off or not of the format": "caf\\udce9\n.log:2"}
+    assert json.loads((tmp_path / "out" / "excluded.json").read_text())["first"] == summary.first
 
 
 def test_times_of_several_zones_are_one_order(tmp_path: Path) -> None:
