@@ -20,7 +20,7 @@ import orjson
 
 from esrally_ebs.workload.queries.dates import LUCENE_RANGE, LUCENE_STEPS, NOW, Freezer
 from esrally_ebs.workload.queries.dsl import PATHS_OF_ALL, Json, Walk
-from esrally_ebs.workload.queries.search import FIRST_US, LoggedSearch, Reason
+from esrally_ebs.workload.queries.search import FIRST_US, LoggedSearch, Reason, words
 from esrally_ebs.workload.queries.shapes import LIMIT, Shape, Shapes, Templates, asked_of, is_object
 
 _MAX_NAMES: Final = 10_000
@@ -73,7 +73,7 @@ _MASK: Final = re.compile(r"(.+?)(\\?/\d{1,3})")  # in query strings its sign is
 _ANY_INTEGER_DIGITS: Final = 9  # so many digits always make an integer
 # a phrase, or group 1: a regular expression
 _QUERY_REGEXP: Final = re.compile(r'"(?:[^"\\]|\\.)*"|((?:\A|(?<=[:\s(+!-]))/.+?/)', re.DOTALL)
-_WITH_INCLUDE: Final = frozenset(("rare_terms", "significant_terms", "significant_text", "terms"))
+_WITH_INCLUDE: Final = words("frequent_item_sets rare_terms significant_terms significant_text terms")
 _NOT_HASHED: Final = re.compile("geo|shape")  # beginnings of kinds whose strings are places
 _OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and aggregations
 _ISO_TIME_IN_QUERY: Final = _ISO_TIME.replace(":", r"\\?:")  # its colons may be escaped

@@ -405,6 +405,7 @@ def test_a_script_with_a_literal_is_not_hashed(source: str, refused: bool) -> No
         ({"suggest": {"s": {"regex": "bo[bx]", "completion": {"field": "m"}}}}, True),
         ({"suggest": {"s": {"phrase": {"collate": {"query": {"match": {"t": "bob"}}}}}}}, True),  # no script
         ({"aggs": {"a": {"categorize_text": {"field": "m", "categorization_filters": ["bob.*"]}}}}, True),
+        ({"aggs": {"a": {"frequent_item_sets": {"fields": [{"field": "m", "include": "b[a-z]b"}]}}}}, True),
     ],
 )
 def test_what_would_be_another_language_if_it_were_hashed(body: dict[str, Any], refused: bool) -> None:
