@@ -35,7 +35,9 @@ _BACKING: Final = re.compile(r"(?:\w[\w-]*-)?\.ds-(.+?)(?:-\d{4}\.\d\d\.\d\d)?-\
 DATES_FIXED: Final = "dates fixed to the time of the log"
 DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"
 NARROWED: Final = "narrowed to the index"
+NODES_UNNAMED: Final = "preference for some nodes taken off, as the nodes of a race are others"
 UNLIMITED: Final = "time limits taken off, as what is not answered in time would depend on the volume"
+_OF_NODES: Final = re.compile(r"(?:\A|\|)_(?:only|prefer)_nodes:.*")  # after _shards:1| or alone
 _WRAPPER: Final = re.compile(r'\{\s*"wrapper"\s*:\s*\{\s*"query"\s*:\s*"([\w+/=]+)"\s*\}\s*\}')
 
 
@@ -344,6 +346,10 @@ class Preparer:
             params["q"] = freezer.query_string(params["q"])
             if freezer.frozen:
                 self._count_dates(search)
+        if _OF_NODES.search(params.get("preference", "")):
+            shards = _OF_NODES.sub("", params.pop("preference"))
+            params |= {"preference": shards} if shards else {}
+            self.changed[NODES_UNNAMED] += 1
         if self._hash:
             hashes = {
                 "q": hash_query,

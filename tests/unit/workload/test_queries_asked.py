@@ -96,3 +96,22 @@ def test_time_limits_are_taken_off_as_answers_would_depend_on_the_volume(tmp_pat
     assert (first["body"], first["params"]) == ({"query": {"match_all": {}}}, {"size": "5"})
     assert second["body"] == {}
     assert [count for what, count in summary.changed.items() if what.startswith("time limits")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("preference", "params"),
+    [
+        ("_only_nodes:abc,node-*", {}),
+        ("_shards:1,2|_only_nodes:rack:1", {"preference": "_shards:1,2"}),
+        ("_prefer_nodes:abc", {}),
+        ("only_nodes:abc", {"preference": "only_nodes:abc"}),
+    ],
+)
+def test_a_preference_for_nodes_is_taken_off_as_those_of_a_race_are_others(
+    preference: str, params: dict[str, str], tmp_path: Path
+) -> None:
+    """A node refuses ``_only_nodes`` without such a node, on every arm."""
+    row = {"at": 0, "method": "GET", "path": "/i/_search", "params": {"preference": preference}}
+    summary = import_logs([write(tmp_path / "log", json.dumps(row))], tmp_path / "out")
+    assert requests(tmp_path / "out")[0]["params"] == params
+    assert sum(summary.changed.values()) == (params.get("preference") != preference)
