@@ -15,6 +15,16 @@ from esrally_ebs.workload.queries.search import FIELD_ERRORS, hash_client, parse
 Fields = Mapping[str, Any]
 
 _NESTED: Final = frozenset(("elasticsearch", "http", "event", "url", "log"))
+# what shippers may have parsed as well
+_BODIES: Final = frozenset(
+    (
+        "elasticsearch.querylog.query",
+        "elasticsearch.slowlog.source",
+        "elasticsearch.slowlog.source_query",
+        "http.request.body.content",
+        "request.body",
+    )
+)
 
 
 def flat(fields: Fields) -> Fields:
@@ -25,10 +35,11 @@ def flat(fields: Fields) -> Fields:
 
     def add(prefix: str, nested: Fields) -> None:
         for key, value in nested.items():
-            if isinstance(value, dict) and prefix.count(".") < 6:
-                add(f"{prefix}{key}.", value)
+            name = prefix + key
+            if isinstance(value, dict) and prefix.count(".") < 6 and name not in _BODIES:
+                add(f"{name}.", value)
             else:
-                dotted[prefix + key] = value
+                dotted[name] = value
 
     add("", fields)
     return dotted

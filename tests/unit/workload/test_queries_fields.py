@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from query_logs import GOLDEN_LOGS, requests, write
+from query_logs import GOLDEN_LOGS, query_line, requests, slow_line, write
 
 from esrally_ebs.workload.queries import import_logs
 from esrally_ebs.workload.queries.fields import client_of, number_of, took_ms_of
@@ -117,6 +117,25 @@ def test_documents_that_shippers_made_of_log_lines_are_read(
     (request,) = requests(tmp_path / "out")
     assert (request["path"], request["body"]) == ("/logs/_search", {"size": 1})
     assert (request["params"], request["took_ms"], request["hits"]) == (params, took_ms, hits)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    "name", ["elasticsearch.querylog.query", "elasticsearch.slowlog.source", "request.body"]
+)
+def test_a_body_that_its_shipper_has_parsed_is_read(name: str, nested: bool, tmp_path: Path) -> None:
+    """An object elsewhere in the line, such as Filebeat's ``log``, had its keys taken for dotted ones."""
+    of_audit = {
+        "timestamp": "2026-01-02T10:00:00Z",
+        "event.action": "authentication_success",
+        "url.path": "/logs/_search",
+        "request.method": "POST",
+    }
+    lines = {"elasticsearch.querylog.query": query_line({}), "elasticsearch.slowlog.source": slow_line({})}
+    fields = json.loads(lines.get(name, json.dumps(of_audit)))
+    parsed = {**fields, name: {"size": 1}, **({"log": {"offset": 1}} if nested else {})}
+    import_logs([write(tmp_path / "log", json.dumps(parsed))], tmp_path / "out")
+    assert [row["body"] for row in requests(tmp_path / "out")] == [{"size": 1}]
 
 
 @pytest.mark.parametrize("name", ["es-query-log", "es-slow-log-7", "es-slow-log-8", "es-audit"])
