@@ -464,6 +464,13 @@ _ALL: Final = (
         lacks=f"{_THRESHOLD}; {_NO_PARAMETERS}",
     ),
     Format(
+        name="queries",
+        title="our own queries.ndjson",
+        matches=_with_keys("at", "method", "path"),
+        parse=_json_lines(_own),
+        lacks="",
+    ),
+    Format(
         name="query-insights",
         title="OpenSearch Query Insights",
         matches=_is_query_insights,
@@ -477,13 +484,6 @@ _ALL: Final = (
         matches=lambda line: rest.PAYLOAD.fullmatch(line) is not None,
         parse=rest.parse_goreplay,
         lacks="requests have no durations and no hits",
-    ),
-    Format(
-        name="queries",
-        title="our own queries.ndjson",
-        matches=_with_keys("at", "method", "path"),
-        parse=_json_lines(_own),
-        lacks="",
     ),
     Format(
         name="msearch",

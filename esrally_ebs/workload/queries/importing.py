@@ -27,6 +27,7 @@ from esrally_ebs.workload.queries.logs import NOT_READ, Log, next_step
 from esrally_ebs.workload.queries.output import ImportSummary, write_track
 from esrally_ebs.workload.queries.prepare import Preparer, ReplayedRequest, why_no_index
 from esrally_ebs.workload.queries.replay import MAX_TASKS, QUERIES
+from esrally_ebs.workload.queries.rest import is_header
 from esrally_ebs.workload.queries.search import LoggedSearch, Part, Reason
 from esrally_ebs.workload.queries.shards import Joiner, OutOfOrderError, ended_us
 
@@ -388,14 +389,19 @@ def _empty(log: Log) -> FormatError:
 def _detected(log: Log) -> Format | None:
     """The format of the first line that only one format can have; None if there is no such line.
 
+    Headers of an _msearch need not name an index: the first line may be one where no line shows a format.
     Raises FormatError, which says how to convert it, for a log within something else.
     """
     hints: list[str] = []
+    begins_with_header = False
     for line, _ in zip(log.lines(), range(_LINES_TO_LOOK_AT), strict=False):
         for format_ in FORMATS.values():
             if format_.matches(line):
                 return format_
+        begins_with_header |= log.line == 1 and is_header(line)
         hints += [what for pattern, what in NOT_READ if pattern.match(line)]
+    if begins_with_header:
+        return FORMATS["msearch"]
     if hints:
         raise FormatError(f"{log.path}: is {hints[0]}")
     if not log.line:

@@ -209,6 +209,20 @@ def test_headers_of_an_msearch_find_their_bodies(lines: list[str], targets: list
     assert len(entries) == len(targets)
 
 
+@pytest.mark.parametrize("header", ["{}", '{"preference":"me"}'])
+def test_an_msearch_whose_headers_name_no_index_is_detected(header: str, tmp_path: Path) -> None:
+    """Also where a body has what an export of an index has."""
+    log = write(tmp_path / "log", header, '{"_source":{"includes":["a"]},"size":1}', header, BODY)
+    assert import_logs([log], tmp_path / "out", Options(index="logs")).requests == 2
+
+
+def test_a_query_of_our_own_format_about_measurements_is_no_record_of_insights(tmp_path: Path) -> None:
+    script = {"script": {"source": "1"}}
+    body = {"query": {"term": {"measurements": 1}}, "script_fields": {"one": script}}
+    row = {"at": 0, "method": "POST", "path": "/i/_search", "body": body}
+    assert import_logs([write(tmp_path / "log", json.dumps(row))], tmp_path / "out").requests == 1
+
+
 def test_a_header_whose_body_is_cut_off_is_no_search_of_everything() -> None:
     lines = [b'{"index":"a"}', BODY.encode(), b'{"index":"b"}']
     whole, cut = rest.msearch(lines, LoggedSearch(0, "given", None))
