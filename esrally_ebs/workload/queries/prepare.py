@@ -30,8 +30,8 @@ _FORBIDDEN: Final = re.compile(r'[\\/"<>| \t\r\n#:\ud800-\udfff]')  # the last: 
 _REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
 # where a date relative to now may begin; JSON may have < and > as \u003c and \u003e
 _MAY_BE_NOW: Final = re.compile(r"""(?:["'\[{ :=<>]|\\u00[0-9a-fA-F]{2})now\b""")
-# a data stream's index, also when mounted from a snapshot
-_BACKING: Final = re.compile(r"(?:\w[\w-]*-)?\.ds-(.+?)(?:-\d{4}\.\d\d\.\d\d)?-\d{6,}")
+# a data stream's index, also when mounted from a snapshot or reindexed for an upgrade
+_BACKING: Final = re.compile(r"(?:\w[\w-]*-)?\.(?:migrated-)?ds-(.+?)(?:-\d{4}\.\d\d\.\d\d)?-\d{6,}")
 DATES_FIXED: Final = "dates fixed to the time of the log"
 DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"
 NARROWED: Final = "narrowed to the index"

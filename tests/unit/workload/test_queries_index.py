@@ -9,6 +9,11 @@ from query_logs import query_line, requests, write
 from esrally_ebs.workload.queries import Options, import_logs
 
 MATCH_ALL = {"query": {"match_all": {}}}
+OF_STREAM = (
+    ".ds-logs-app-2026.01.02-000001",
+    "partial-.ds-logs-app-000002",
+    ".migrated-ds-logs-app-2026.01.02-000003",  # reindexed before an upgrade
+)
 
 
 def test_only_what_an_index_was_named_for_is_narrowed(tmp_path: Path) -> None:
@@ -83,14 +88,14 @@ def test_a_request_that_names_no_index_asks_all_as_one_that_says_so(
 @pytest.mark.parametrize(
     ("index", "asked"),
     [
-        ("logs-app", ["logs-app"] * 2),
-        ("logs-*", [".ds-logs-app-2026.01.02-000001", "partial-.ds-logs-app-000002"]),
-        ("logs-a*,web", [".ds-logs-app-2026.01.02-000001", "partial-.ds-logs-app-000002", "web"]),
+        ("logs-app", ["logs-app"] * 3),
+        ("logs-*", [*OF_STREAM]),
+        ("logs-a*,web", [*OF_STREAM, "web"]),
         (".ds-logs-*", [".ds-logs-app-2026.01.02-000001"]),
     ],
 )
 def test_a_data_stream_is_reached_by_its_indices(index: str, asked: list[str], tmp_path: Path) -> None:
-    indices = (".ds-logs-app-2026.01.02-000001", "partial-.ds-logs-app-000002", "web", "-.ds-logs-app-000001")
+    indices = (*OF_STREAM, "web", "-.ds-logs-app-000001", ".fs-logs-app-2026.01.02-000001")
     lines = [query_line(MATCH_ALL, indices=[name]) for name in indices]
     import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", Options(index=index))
     assert [row["path"] for row in requests(tmp_path / "out")] == [f"/{name}/_search" for name in asked]
