@@ -29,7 +29,7 @@ _LATEST_US: Final = 253_402_300_799_999_999  # end of the year 9999; as many dig
 _FORBIDDEN: Final = re.compile(r'[\\/"<>| \t\r\n#:\ud800-\udfff]')  # the last: bytes that are no UTF-8
 _REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
 # where a date relative to now may begin; JSON may have < and > as \u003c and \u003e
-_MAY_BE_NOW: Final = re.compile(r"""(?:["'\[{ :=<>]|\\u00[0-9a-fA-F]{2})now\b""")
+_MAY_BE_NOW: Final = re.compile(r"""now\b(?:(?<=["'\[{ :=<>]now)|(?<=\\u00[0-9a-fA-F]{2}now))""")
 # a data stream's index, also when mounted from a snapshot or reindexed for an upgrade
 _BACKING: Final = re.compile(r"(?:\w[\w-]*-)?\.(?:migrated-)?ds-(.+?)(?:-\d{4}\.\d\d\.\d\d)?-\d{6,}")
 DATES_FIXED: Final = "dates fixed to the time of the log"
