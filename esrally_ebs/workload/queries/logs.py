@@ -133,6 +133,8 @@ class Log:
                         pass
                     line = TOO_LONG
                 yield line.removeprefix(_BOM) if self.line == 1 else line
+            if self.line == 0 and self.beginning is None:  # what failed once reads as if it ended there
+                raise EOFError("its beginning is cut off")
         except (OSError, EOFError, zlib.error) as error:
             raise FormatError(
                 f"{self.path}: cannot be read after line {self.line}: {error}; "

@@ -192,6 +192,17 @@ def test_an_archive_is_unpacked_first_as_each_of_its_files_would_lose_a_line(
     assert (code, "is packed, and not by gzip alone; unpack it" in line) == (4, True)
 
 
+@pytest.mark.parametrize("words", [[], ["--format", "es-query-log"]], ids=["detected", "named"])
+@pytest.mark.parametrize("size", [2, 9, 10, 30])
+def test_half_a_packed_log_is_not_taken_for_an_empty_one(
+    size: int, words: list[str], log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = log.with_name("half.gz")
+    half.write_bytes(gzip.compress(log.read_bytes())[:size])
+    code, line = refused(capsys, log, half, *words, "--output", log.parent / "out")
+    assert (code, "half.gz: cannot be read after line 0: " in line) == (4, True)
+
+
 @pytest.mark.parametrize("opens", ["log", "temporary file"])
 def test_too_many_logs_ask_for_a_higher_limit(
     opens: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
