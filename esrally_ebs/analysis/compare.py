@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from scipy import special
 
 from esrally_ebs.analysis.multiplicity import PValues, adjusted
 from esrally_ebs.analysis.rounds import (
@@ -18,6 +17,7 @@ from esrally_ebs.analysis.rounds import (
     Pair,
     below,
     critical_t,
+    more_rounds,
     rarest,
 )
 from esrally_ebs.analysis.summary import (
@@ -33,9 +33,7 @@ from esrally_ebs.analysis.summary import (
 from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.units import number_of
 
-_MAX_ROUNDS = 500  # an estimate of more rounds than this is useless
 _MIN_ERROR = 1e-6  # a smaller standard error comes from tied times, not from agreement
-_POWER = 0.8  # probability that the estimated number of rounds decides
 
 
 class Verdict(StrEnum):
@@ -481,19 +479,10 @@ def _more_rounds(question: _Question[Any], margin: float, confidence: float, alp
     ratio, rounds = question.about.ratio, question.rounds
     if ratio.low is None or ratio.high is None:
         return None
-    # the standard error for this interval's width, without the part that more rounds do not reduce
     error = math.log(ratio.high / ratio.low) / 2 / critical_t(rounds, confidence)
-    off = min(question.about.off, error)
     if error < _MIN_ERROR:
         return None
     size = abs(math.log(ratio.value))
-    totals = np.arange(rounds + 1, _MAX_ROUNDS + 1)
-    errors = np.sqrt((error**2 - off**2) * rounds / totals + off**2)
-    power = special.ndtri(_POWER)
-    two_sided = (special.stdtrit(totals - 1, 1 - alpha / 2) + power) * errors
-    one_sided = (special.stdtrit(totals - 1, 1 - alpha) + power) * errors
-    least = np.array([rarest(int(total)) for total in totals])
-    different = (size >= two_sided) & (2 * least <= alpha)
-    equivalent = (math.log1p(margin) - size >= one_sided) & (least <= alpha)
-    decided = totals[different | equivalent]
-    return int(decided[0]) - rounds if len(decided) else None
+    ways = (size, alpha / 2), (math.log1p(margin) - size, alpha)  # to show a difference, or equivalence
+    needed = (more_rounds(distance, tail, rounds, error, question.about.off) for distance, tail in ways)
+    return min((count for count in needed if count is not None), default=None)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from esrally_ebs.analysis.compare import Comparison, PercentileComparison, compare, pair_of
 from esrally_ebs.analysis.multiplicity import holm
-from esrally_ebs.analysis.rounds import Estimate, Pair, below, rarest
+from esrally_ebs.analysis.rounds import Estimate, Pair, below, critical_t, more_rounds, rarest
 from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, Blocks, fio_blocks, shared_rounds
 from esrally_ebs.errors import PlanError
 
@@ -51,6 +51,7 @@ class TaskDecision:
     ratio: Estimate
     outcome: Outcome
     why: str  # reason if inconclusive, else empty
+    more_rounds: float | None = None  # estimate of what would decide; infinite: none would; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ def decide(
     outcomes = dict.fromkeys(range(len(questions)), Outcome.INCONCLUSIVE)
     for number, p_below, p_above in zip(known, kept, broken, strict=True):
         outcomes[number] = _outcome(p_below, p_above, 1 - confidence)
+    undecided = [number for number, outcome in outcomes.items() if outcome is Outcome.INCONCLUSIVE]
     return Gate(
         a=comparisons[0].a,
         b=comparisons[0].b,
@@ -116,9 +118,10 @@ def decide(
                 limit=limit,
                 ratio=compared.ratio,
                 outcome=outcomes[number],
-                why=_why(comparison, limit, compared, 1 - confidence)
-                if outcomes[number] is Outcome.INCONCLUSIVE
-                else "",
+                why=_why(comparison, limit, compared, 1 - confidence) if number in undecided else "",
+                more_rounds=_more_rounds(comparison, limit, compared, confidence, len(known))
+                if number in known and number in undecided
+                else None,
             )
             for number, (comparison, limit, compared) in enumerate(questions)
         ),
@@ -183,6 +186,19 @@ def _p_values(
         kept if high is not None and high < bound else 1.0,
         broken if low is not None and low > bound else 1.0,
     )
+
+
+def _more_rounds(
+    comparison: Comparison, limit: GateLimit, compared: PercentileComparison, confidence: float, asked: int
+) -> float | None:
+    """How many further rounds would decide, of so many limits ``asked`` about; over starts not known."""
+    ratio, bound = compared.ratio, 1 + limit.slowdown
+    end = ratio.high if ratio.value < bound else ratio.low
+    if compared.starts is not None or not end or end == ratio.value:
+        return None
+    error = abs(math.log(end / ratio.value)) / critical_t(comparison.rounds, confidence)
+    distance, tail = abs(math.log(bound / ratio.value)), (1 - confidence) / 2 / asked
+    return more_rounds(distance, tail, comparison.rounds, error, comparison.off) or math.inf
 
 
 def _pair(comparison: Comparison, blocks: Blocks) -> Pair:

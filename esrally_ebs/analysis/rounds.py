@@ -32,6 +32,8 @@ _MIN_WIDTH = 1e-6  # of logarithms: less is a jump over tied times
 _STEPS = 16  # doublings before an end counts as absent: a ratio of e ** 655
 _NOTHING = 1e-12  # rounding error of sums of fractions that should cancel
 _MIN_SPREAD = 1e-9  # for observations that agree to the last digit
+_MAX_ROUNDS = 500  # an estimate of more rounds than this is useless
+_POWER = 0.8  # probability that the estimated number of rounds decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +345,20 @@ def rarest(rounds: int) -> float:
     give, so this is a lower bound for p.
     """
     return float(1 / special.binom(2 * rounds, rounds))
+
+
+def more_rounds(distance: float, tail: float, rounds: int, error: float, off: float) -> int | None:
+    """How many further rounds would show that the truth is not ``distance`` from what was measured.
+
+    An estimate, if what was measured is true and the noise stays; None where no such number would. ``tail``
+    is the chance to be wrong, ``error`` the standard error after ``rounds``, with ``off`` in it, which more
+    rounds do not reduce.
+    """
+    totals = np.arange(rounds + 1, _MAX_ROUNDS + 1)
+    errors = np.sqrt(max(error**2 - off**2, 0.0) * rounds / totals + off**2)
+    is_shown = distance >= (special.stdtrit(totals - 1, 1 - tail) + special.ndtri(_POWER)) * errors
+    enough = totals[is_shown & (1 / special.binom(2 * totals, totals) <= tail)]
+    return int(enough[0]) - rounds if len(enough) else None
 
 
 def edges(

@@ -1,5 +1,6 @@
 """A gate on a recorded session: decides from its records; renders lines of text or JUnit XML."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -141,7 +142,17 @@ def _reason(gate: Gate, more: str) -> str:
         worst = max(deciding, key=lambda d: d.ratio.value / (1 + d.limit.slowdown))
         return f"{share} broken{'' if alone else '; the most'}: {result_text(worst)}"
     doubts = "; ".join(dict.fromkeys(d.why for d in deciding))  # "; ": some contain commas
-    return f"{share} not decided ({doubts}); more {more} may decide"
+    return f"{share} not decided ({doubts}); {_way_on([d.more_rounds for d in deciding], more)}"
+
+
+def _way_on(needed: Sequence[float | None], more: str) -> str:
+    """How many rounds, all told, would decide what is not decided."""
+    known = [count for count in needed if count is not None]
+    if len(known) < len(needed):
+        return f"more {more} may decide"
+    if math.isinf(most := max(known)):
+        return f"more {more} would hardly decide, as a limit is too near to what was measured"
+    return f"about {most:g} more {more} may decide"
 
 
 def result_text(decision: TaskDecision) -> str:

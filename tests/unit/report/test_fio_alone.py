@@ -76,6 +76,7 @@ def test_passes_that_agree_decide_no_limit_finer_than_the_buckets_of_fio(
     ("made", "limits", "code", "says"),
     [
         ({}, ["p50=20%", "p90=20%"], 0, "all 2 limits are kept"),  # which share the doubt
+        ({}, ["p50=10.5%"], 5, "more passes would hardly decide, as a limit is too near to what was meas"),
         ({"passes": 1}, ["p50=5%"], 5, "1 pass of 6 that an interval takes: repeat = 5 in its [[baseline]]"),
         ({"kind": "simulate"}, ["p50=5%"], 4, "session f: is simulated, nothing was measured; gate one that"),
         ({"kind": "race", "race": {}}, ["p50=20%"], 4, "esrally-ebs: session f: no search was compared"),

@@ -97,6 +97,38 @@ def test_a_limit_on_very_many_tasks_needs_more_rounds_than_a_few() -> None:
     assert gate(tasks, noise=0.0, rounds=7).outcome is Outcome.FAIL
 
 
+def noisy(draw: np.random.Generator, rounds: int, ratio: float) -> Blocks:
+    """Rounds that depart by 5 % on each arm, of 12 requests that vary by a tenth."""
+    return {
+        ("t", arm): {
+            number: times * scale * math.exp(draw.normal(0, 0.05))
+            for number, times in enumerate(np.exp(draw.normal(0, 0.1, (rounds, 12))), 1)
+        }
+        for arm, scale in (("a", 1.0), ("b", ratio))
+    }
+
+
+def test_the_rounds_that_a_gate_asks_for_decide_about_four_times_of_five() -> None:
+    decided = []
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        (first,) = gate_of(noisy(draw, 12, 1.0), P50).decisions
+        if first.more_rounds and math.isfinite(first.more_rounds):
+            (again,) = gate_of(noisy(draw, 12 + int(first.more_rounds), first.ratio.value), P50).decisions
+            decided.append(again.outcome is not Outcome.INCONCLUSIVE)
+    assert len(decided) >= 20
+    assert 0.6 <= np.mean(decided) <= 0.95
+
+
+def test_a_limit_that_is_what_was_measured_is_decided_by_no_number_of_rounds() -> None:
+    judged = gate({"t": 1.05}, noise=0.02)
+    limit = GateLimit(percentile=50, slowdown=judged.decisions[0].ratio.value - 1)
+    at_limit = gate({"t": 1.05}, limit, noise=0.02)
+    assert at_limit.decisions[0].more_rounds == math.inf
+    reason = gates.reason(session(1.0), at_limit)
+    assert reason.endswith("; more rounds would hardly decide, as a limit is too near to what was measured")
+
+
 def test_every_limit_is_held_against_every_task() -> None:
     decided = gate({"t": 1.0, "u": 1.0}, P50, GateLimit(percentile=90, slowdown=0.1)).decisions
     assert [(d.limit.percentile, d.task) for d in decided] == [(50, "t"), (50, "u"), (90, "t"), (90, "u")]
