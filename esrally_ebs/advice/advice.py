@@ -265,8 +265,10 @@ def _cheapest(
 
 def require_predicted(bound: Bound) -> None:
     """Raise PlanError for a bound on a percentile that is not predicted."""
-    if bound.percentile not in PERCENTILES:
-        raise PlanError(f"--keep {bound.name}: p50, p90 and p99 are predicted; name one of them")
+    if bound.percentile > PERCENTILES[-1]:
+        raise PlanError(
+            f"--keep {bound.name}: volumes' models do not know rare slow I/Os; name one of p50 to p99"
+        )
 
 
 def advise(

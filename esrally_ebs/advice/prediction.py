@@ -18,7 +18,7 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import digits_beside, number_of
 from esrally_ebs.volumes.virtual.replay import Column, Load, Replayed, Thread, replay
 
-PERCENTILES = (50, 90, 99)
+PERCENTILES: tuple[float, ...] = (50, 90, 99)  # always predicted; another one if the bound is on it
 MAX_ERROR = {50: 0.03, 99: 0.10}  # allowed error of the self-check, by percentile
 MAX_TASK_ERROR = 0.10  # of one task, beyond possible chance
 MAX_SLOPE_ERROR = 0.10  # beyond the interval of the measured slope
@@ -26,6 +26,7 @@ MIN_PERTURBED_ROUNDS = 4
 _SEEDS = range(1, 5)  # latencies are drawn once per seed
 _CONFIDENCE = 0.95
 _NORMAL = 1.96  # a normal distribution has _CONFIDENCE within this many sigma of its middle
+_TAIL = 90  # a percentile above it may be the slowest request of a part
 _OF_MEDIAN = 1.2533  # standard error of a median over that of a mean
 _MIN_S = 1e-6  # a request in a log may have taken 0
 _MIN_ROUNDS, _PARTS = 4, 8  # of fewer rounds the spread is not known: eighths of the requests are parts then
@@ -59,13 +60,13 @@ def _standard_error(values: Column, percentile: float) -> float:
     return float(np.sqrt(np.mean((ordered - middle) ** 2 @ chances)))
 
 
-def _of_one_run(latency_s: Column) -> Column:
-    """PERCENTILES of one run (a row), averaged over runs.
+def _of_one_run(latency_s: Column, percentiles: tuple[float, ...]) -> Column:
+    """Percentiles of one run (a row), averaged over runs.
 
     In all runs pooled, the p99 of few requests would be closer to the slowest request, which is in each run.
     """
-    percentiles: Column = np.percentile(latency_s, PERCENTILES, axis=1).mean(axis=1)
-    return percentiles
+    values: Column = np.percentile(latency_s, percentiles, axis=1).mean(axis=1)
+    return values
 
 
 def footprint_bytes(recording: Recording) -> int:
@@ -112,7 +113,8 @@ class Prediction:
     """Predicted times of requests on one volume, in seconds."""
 
     spec: VolumeSpec
-    whole: tuple[Estimate, ...]  # all requests, in the order of PERCENTILES
+    percentiles: tuple[float, ...]
+    whole: tuple[Estimate, ...]  # all requests, in the order of ``percentiles``
     tasks: Mapping[str, tuple[float, ...]]  # likewise, by task
     waits: Mapping[str, float]  # I/Os' waits as a share of all requests' time, by limit
     used: Mapping[str, float]  # I/Os' demand as a share of the limit's rate, by limit
@@ -120,8 +122,8 @@ class Prediction:
     falls_behind: bool = False  # the load exceeds what it serves, so latencies keep growing
 
     def percentile(self, percentile: float) -> Estimate:
-        """One of PERCENTILES, over all requests."""
-        return self.whole[PERCENTILES.index(int(percentile))]
+        """One of ``percentiles``, over all requests."""
+        return self.whole[self.percentiles.index(percentile)]
 
     @property
     def binds(self) -> str:
@@ -175,8 +177,8 @@ class Slope:
 class Predictor:
     """Predicts recorded requests on any volume; ``errors`` are those of the self-check, by percentile."""
 
-    def __init__(self, recording: Recording, thread: Thread) -> None:
-        """Predicts the recorded volume first; see ``require_right``.
+    def __init__(self, recording: Recording, thread: Thread, percentile: float = PERCENTILES[-1]) -> None:
+        """Predicts the recorded volume first; see ``require_right``. ``percentile`` is that of the bound.
 
         Raises MeasurementError for too few requests to know their variation.
         """
@@ -185,7 +187,7 @@ class Predictor:
                 f"arm {recording.spec.name}: its trace has {recording.requests} measured requests, and how"
                 f" much they vary takes {_PARTS} or more; record for longer"
             )
-        self._of = recording
+        self._of, self._percentiles = recording, tuple(sorted({*PERCENTILES, percentile}))
         self.requests = recording.requests
         self._thread = thread
         self.patterns = access_patterns(recording, thread)
@@ -202,9 +204,9 @@ class Predictor:
             self._part = np.empty(recording.requests, np.int64)
             self._part[by_task] = np.arange(recording.requests) % _PARTS
         runs = _runs(thread, recording.spec)
-        self.errors: Mapping[int, float] = {}
+        self.errors: Mapping[float, float] = {}
         self.check = self._prediction(recording.spec, runs)
-        self.errors = {50: self._error_of_tasks(), 90: self._error(90), 99: self._error(99)}
+        self.errors = {one: self._error(one) for one in self._percentiles} | {50: self._error_of_tasks()}
         self.errors_by_task = self._errors_by_task(runs)
         # again, with intervals widened by these errors, as for settings
         self.check = self._prediction(recording.spec, runs)
@@ -288,13 +290,14 @@ class Predictor:
         latency_s = np.array([run.latency_s for run in runs])
         total_s = float(latency_s.mean(axis=0).sum())
         tasks = {
-            str(task): tuple(_of_one_run(latency_s[:, self._of.task == task]).tolist())
+            str(task): tuple(_of_one_run(latency_s[:, self._of.task == task], self._percentiles).tolist())
             for task in dict.fromkeys(self._of.task)
         }
         used = {name: float(np.mean([run.used[name] for run in runs])) for name in runs[0].used}
         lasting = _used_for_good(used, spec).values()
         return Prediction(
             spec=spec,
+            percentiles=self._percentiles,
             whole=self._estimates(latency_s),
             tasks=tasks,
             waits={
@@ -310,26 +313,28 @@ class Predictor:
         """Percentiles that a race of as many requests would measure, from the variation between rounds.
 
         The recording varies as the race does: hence the factor 2. The self-check's error is no chance, so it
-        is added in full. In a part of few requests the p99 is the slowest one, which varies too little: it
-        gets at least the variation of its neighbours among all requests. Under a load requests wait for one
-        another, so the variation between runs with other arrival times is added. With few requests the upper
-        end is at least the slowest request; with even fewer there is none.
+        is added in full. In a part of few requests the p99 is the slowest one, which varies too little: what
+        is above p90 gets at least the variation of its neighbours among all requests. Under a load requests
+        wait for one another, so the variation between runs with other arrival times is added. With few
+        requests the upper end is at least the slowest request; with even fewer there is none.
         """
-        slowest_s = float(latency_s.max(axis=1).mean())
+        percentiles, slowest_s = self._percentiles, float(latency_s.max(axis=1).mean())
         parts = np.unique(self._part)
         logs = np.log(np.maximum(latency_s, _MIN_S))
-        each = [np.percentile(logs[:, self._part == part], PERCENTILES, axis=1) for part in parts]
+        each = [np.percentile(logs[:, self._part == part], percentiles, axis=1) for part in parts]
         errors = np.sqrt(np.var(each, axis=0, ddof=1).mean(axis=1) / len(parts))  # a race has one luck
         apart = critical_t(len(parts), _CONFIDENCE) * errors
-        apart[-1] = max(apart[-1], _NORMAL * _standard_error(logs, PERCENTILES[-1]))
+        for place, percentile in enumerate(percentiles):
+            if percentile > _TAIL:
+                apart[place] = max(apart[place], _NORMAL * _standard_error(logs, percentile))
         apart *= np.sqrt(2)
         if self.load is not None:
             count = len(logs)
-            of_runs = np.percentile(logs, PERCENTILES, axis=1).std(axis=1, ddof=1)
+            of_runs = np.percentile(logs, percentiles, axis=1).std(axis=1, ddof=1)
             apart = np.hypot(apart, critical_t(count, _CONFIDENCE) * of_runs * np.sqrt(1 + 1 / count))
         estimates = []
-        values = _of_one_run(latency_s).tolist()
-        for percentile, value, times in zip(PERCENTILES, values, np.exp(apart).tolist(), strict=True):
+        values = _of_one_run(latency_s, percentiles).tolist()
+        for percentile, value, times in zip(percentiles, values, np.exp(apart).tolist(), strict=True):
             off = abs(self.errors.get(percentile, 0.0)) * value
             high = value * times
             if self.requests < _surely_beyond(percentile):
@@ -357,7 +362,7 @@ class Predictor:
             errors[task] = float(np.expm1(np.median(off))), of_luck
         return errors
 
-    def _error(self, percentile: int) -> float:
+    def _error(self, percentile: float) -> float:
         measured = float(np.percentile(self._of.latency_s, percentile))
         return self.check.percentile(percentile).value / measured - 1
 

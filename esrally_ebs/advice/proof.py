@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import Advice
 from esrally_ebs.advice.cells import cell_table, error_cell, ms_text, setting_text, time_cell
-from esrally_ebs.advice.prediction import PERCENTILES, Predictor
+from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import requests_of
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import REGION, VolumeSpec
@@ -109,20 +109,20 @@ def proof_verdict(advice: Advice, proof: Session) -> str:
 def proof_table(advice: Advice, proof: Session, predictor: Predictor) -> Table:
     """Predictions beside measurements, and the error of the predicted change from today's volume."""
     rows, first = [], np.zeros(0)
-    raced = raced_settings(advice)
+    raced, percentiles = raced_settings(advice), advice.today.prediction.percentiles
     for spec in raced:
         measured_s = _measured_s(advice, proof, spec.name)
         predicted = predictor.predict(spec, beside=[one for one in raced if one is not spec]).whole
         if not len(first):
             first = measured_s / [estimate.value for estimate in predicted]
         for percentile, estimate, seconds, base in zip(
-            PERCENTILES, predicted, measured_s, first, strict=True
+            percentiles, predicted, measured_s, first, strict=True
         ):
             off = estimate.value / seconds - 1, estimate.value * base / seconds - 1
             is_bound, kept = percentile == advice.bound.percentile, seconds <= advice.bound.seconds
             answer = ("yes" if kept else "no") if is_bound else None
             cells = (
-                word("percentile", f"p{percentile}"),
+                word("percentile", f"p{percentile:g}"),
                 *(time_cell(float(time_s)) for time_s in (estimate.value, seconds)),
                 *(error_cell(float(one)) for one in off),
                 word("kept", answer),
@@ -139,11 +139,12 @@ def proof_table(advice: Advice, proof: Session, predictor: Predictor) -> Table:
 
 
 def _raced_s(advice: Advice, proof: Session, spec: VolumeSpec) -> float:
-    return float(_measured_s(advice, proof, spec.name)[PERCENTILES.index(int(advice.bound.percentile))])
+    at = advice.today.prediction.percentiles.index(advice.bound.percentile)
+    return float(_measured_s(advice, proof, spec.name)[at])
 
 
 def _measured_s(advice: Advice, proof: Session, arm: str) -> Column:
-    """The percentiles of an arm's requests, in the order of PERCENTILES.
+    """The predicted percentiles of an arm's requests, in their order.
 
     Of the tasks that were recorded: a recording may have been of some (``--include-tasks``), the race is of
     the whole challenge.
@@ -154,5 +155,5 @@ def _measured_s(advice: Advice, proof: Session, arm: str) -> Column:
     times_s = measured.filter(pc.and_(measured["success"], are_recorded))["service_time_s"].to_numpy()
     if not len(times_s):
         raise MeasurementError(f"session {proof.id}: no requests of arm {arm!r} were measured; race again")
-    percentiles: Column = np.percentile(times_s, PERCENTILES)
-    return percentiles
+    values: Column = np.percentile(times_s, advice.today.prediction.percentiles)
+    return values

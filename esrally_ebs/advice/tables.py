@@ -16,7 +16,7 @@ from esrally_ebs.advice.cells import (
     time_cell,
     usd_text,
 )
-from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor, least_requests
+from esrally_ebs.advice.prediction import Prediction, Predictor, least_requests
 from esrally_ebs.advice.proof import proof_table, proof_verdict, raced_settings
 from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
@@ -221,15 +221,20 @@ def _keeps(advice: Advice, option: Option) -> Cell:
     return Cell(text=f"{answer.text}, on {needs}", facts={**answer.facts, "needs": needs})
 
 
+def _names(prediction: Prediction) -> list[str]:
+    return [f"p{percentile:g}" for percentile in prediction.percentiles]
+
+
 def _front(advice: Advice) -> Table:
+    names = _names(advice.today.prediction)
     rows = [
         (
             _item(advice, option),
             (
                 quantity("usd_month", option.usd if option.price else None, usd_text(option.usd)),
                 *(
-                    quantity(f"p{percentile}_s", estimate.value, ms_text(estimate.value))
-                    for percentile, estimate in zip(PERCENTILES, option.prediction.whole, strict=True)
+                    quantity(f"{name}_s", estimate.value, ms_text(estimate.value))
+                    for name, estimate in zip(names, option.prediction.whole, strict=True)
                 ),
                 _upper_end(option),
                 _keeps(advice, option),
@@ -244,7 +249,7 @@ def _front(advice: Advice) -> Table:
     if any("needs" in _keeps(advice, option).facts for option in _shown(advice)):
         notes.append(_ON_FULL_BUCKETS)
     bound = f"{advice.bound.name} up to"
-    titles = ["setting", "a month", "p50", "p90", "p99", bound, "keeps", "held back by"]
+    titles = ["setting", "a month", *names, bound, "keeps", "held back by"]
     title = f"Cost against {advice.bound.name}: no other setting is as cheap and as fast"
     return cell_table("front", title, titles, rows, *notes)
 
@@ -281,7 +286,8 @@ def _bursting(advice: Advice, predictor: Predictor) -> Iterator[Table]:
         answer = Option(prediction=made, bound=advice.bound).answer
         cells = *(time_cell(one.value) for one in made.whole), word("keeps", answer), _lasting(made)
         rows.append((item, cells))
-    titles = ["setting", "p50", "p90", "p99", f"keeps {advice.bound}", "credits last"]
+    names = _names(advice.today.prediction)
+    titles = ["setting", *names, f"keeps {advice.bound}", "credits last"]
     pace = "at the recorded pace" if advice.load is None else "at that rate"
     note = f"Of requests {pace}; credits are full at first. Advice is of settings without credits."
     if rows:
@@ -307,7 +313,8 @@ def _tasks(advice: Advice, option: Option) -> Table:
         (task, [time_cell(seconds) for tasks in shown.values() for seconds in tasks[task]])
         for task in option.prediction.tasks
     ]
-    titles = ["task", *(f"{when} p{percentile}" for when in shown for percentile in PERCENTILES)]
+    names = _names(option.prediction)
+    titles = ["task", *(f"{when} {name}" for when in shown for name in names)]
     return cell_table("tasks", f"By task, on {setting_text(option.spec)}", titles, rows)
 
 
@@ -322,7 +329,7 @@ def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
         answer = Option(prediction=made, bound=advice.bound).answer
         cells = *(time_cell(one.value) for one in made.whole), word("keeps", answer)
         rows.append((format_bytes(size), cells))
-    titles = ["page cache", *(f"p{percentile}" for percentile in PERCENTILES), f"keeps {advice.bound}"]
+    titles = ["page cache", *_names(predictor.check), f"keeps {advice.bound}"]
     note = (
         "Of the recorded requests, in their order, from an empty cache that is never dropped and has no other"
         " use: your own requests recur more or less often than these."
@@ -352,7 +359,7 @@ def _patterns(predictor: Predictor) -> Table:
 
 
 def _check(predictor: Predictor) -> Table:
-    rows = [(f"p{percentile}", [error_cell(error)]) for percentile, error in predictor.errors.items()]
+    rows = [(f"p{percentile:g}", [error_cell(error)]) for percentile, error in predictor.errors.items()]
     rows += [
         (f"middle of {task}", [error_cell(error)]) for task, (error, _) in predictor.errors_by_task.items()
     ]

@@ -141,7 +141,7 @@ def advise_command(
     arms = [name for name in names if not traced or name in traced]
     recording = recording_of(recorded, folder.read_trace(), arm or next(iter(arms), ""))
     recording = replace(recording, spec=_with_credits(recording.spec, credits_))
-    predictor = Predictor(recording, thread_of(recording))
+    predictor = Predictor(recording, thread_of(recording), bound.percentile)
     if rate is not None:
         predictor.under(Load(rate, cores or _cores(recorded)))
     region, wanted = region_of(recorded)[0] if region is None else region, recorded.plan.cost

@@ -15,6 +15,7 @@ from small_plan import small_plan
 from esrally_ebs.advice.advice import advise, priced_settings, settings
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Prediction, Predictor
+from esrally_ebs.advice.tables import build_advice
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.catalog.cost import Usage, monthly, price_list
 from esrally_ebs.catalog.volume_types import known_model, large_enough, model_for
@@ -204,8 +205,22 @@ def test_under_a_load_the_iops_that_it_takes_are_advised_rather_than_the_next_ro
 
 
 def test_a_percentile_that_is_not_predicted_is_refused(predictor: Predictor) -> None:
-    with pytest.raises(PlanError, match=r"^--keep p95: p50, p90 and p99 are predicted"):
-        advise(predictor, GP3, Bound(percentile=95, seconds=1.0), region="us-east-1")
+    with pytest.raises(PlanError, match=r"^--keep p99\.9: volumes' models do not know rare slow I/Os; name"):
+        advise(predictor, GP3, Bound(percentile=99.9, seconds=1.0), region="us-east-1")
+
+
+def test_a_bound_may_be_on_any_percentile_up_to_p99() -> None:
+    """Only p50, p90 and p99 were taken; many services promise their p95."""
+    of = recording(recorded())
+    predictor = Predictor(of, thread_of(of), 95.0)
+    _, p90, p95, p99 = predictor.check.whole
+    assert p90.value < p95.value < p99.value
+    bound = Bound(percentile=95.0, seconds=predictor.check.percentile(95).value * 1.5)
+    advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
+    assert advice.best is not None
+    assert advice.best.value_s == pytest.approx(p95.value)
+    (front, *_) = build_advice(recorded(), advice, predictor).tables
+    assert [column.title for column in front.columns][1:6] == ["p50", "p90", "p95", "p99", "p95 up to"]
 
 
 def test_settings_hold_the_data_of_today_and_have_no_credits() -> None:

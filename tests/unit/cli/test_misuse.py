@@ -52,7 +52,7 @@ from esrally_ebs.store import SessionFolder
             ["study", "burst-2014", "--output", "/nowhere/out"],
             "--output /nowhere/out: there is no folder /nowhere",
         ),
-        (["advise", "x", "--keep", "p95=1s"], "--keep p95: p50, p90 and p99 are predicted; name one of"),
+        (["advise", "x", "--keep", "p99.9=1s"], "--keep p99.9: volumes' models do not know rare slow I/Os"),
         (["advise", "x", "--keep", "p99=1s", "--race", "--output", "/nowhere/out"], "is no folder /nowhere"),
         (["report", "x", "--output", "report.html.gz"], "nothing is written as gzip; give --format, one of"),
         (["report", "x", "--output", "report.PDF"], "report.PDF: nothing is written as application/pdf; giv"),
