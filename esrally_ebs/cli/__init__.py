@@ -46,6 +46,8 @@ _COMMANDS = {
     "advice": {
         "advise": "Name the cheapest volume where recorded requests keep a bound;"
         " exit code 1: none, 5: measure first.",
+    },
+    "usage": {
         "usage": "Replay the log of a volume on every setting,"
         " and say how long limits would have been reached.",
         "trace": "Record the I/Os of a mount on any Linux machine, read-only,"

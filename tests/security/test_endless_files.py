@@ -25,7 +25,7 @@ def test_a_device_without_an_end_is_refused(
     monkeypatch.chdir(tmp_path)
     plan = tmp_path / "plan.toml"
     plan.symlink_to("/dev/zero")
-    for module in ("plan.plan", "cli.advice"):
+    for module in ("plan.plan", "cli.usage"):
         monkeypatch.setattr(f"esrally_ebs.{module}._MAX_CHARACTERS", 1000)
     assert main([str(plan) if word == "PLAN" else word for word in words]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -409,6 +409,32 @@ def test_what_goes_before_a_races_requests_is_no_use_of_its_volume(
     assert "A race: its volume is looked at from the first measured request" in out
 
 
+def test_a_session_is_taken_by_its_name_and_has_the_size_of_its_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`usage latest` was no such file, and the size of a folder's volume was asked for though it says it."""
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    folder_of(tmp_path, recorded())
+    for name in ("latest", "s1", "sessions/s1"):
+        assert main(["usage", name, "--types", "gp3"]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith(f"Usage of {name.replace('latest', 's1')}: 49 intervals")
+        assert "gp3 100 GiB, 3,000 IOPS, 125 MiB/s (today)" in out
+    assert main(["usage", "latest", "--size", "1000GiB", "--type", "gp2"]) == 0
+    assert "gp2 1000 GiB (today)" in capsys.readouterr().out
+    (tmp_path / "iostat.txt").write_text("")
+    for words, says in (
+        (["latest", "--iops", "4000"], "--type, --iops, --throughput: the session has its own; give --size"),
+        (["latest", "--device", "sda"], "--device: a recording's folder is taken whole; leave it out"),
+        (["iostat.txt"], "--size: no log says how large its volume is; write for example --size 500GiB"),
+        (["gone.txt", "--size", "1GiB"], "gone.txt: No such file or directory; name a file that can be read"),
+        (["gone", "--size", "1GiB"], "session 'gone': not found in "),
+    ):
+        assert main(["usage", *words]) == 2
+        assert capsys.readouterr().err.startswith(f"esrally-ebs: {says}")
+
+
 def test_usage_says_that_a_trace_lost_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``trace --from`` said so; here limits seemed to be reached less often."""
     log = tmp_path / "blkparse.txt"

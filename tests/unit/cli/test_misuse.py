@@ -69,7 +69,7 @@ from esrally_ebs.store import SessionFolder
             "--began: says something of another tool's trace alone; leave it out",
         ),
         (["trace", "--from", "x", "--size", "1GiB", "--pid", "7"], "--pid: says something of a mount alone"),
-        (["usage", "/", "--size", "1GiB", "--device", "sda"], "--device: a recording's folder is taken"),
+        (["usage", "/", "--size", "1GiB", "--device", "sda"], "/: a folder without a session; name one log"),
         (["usage", "/", "--size", "1GiB"], "/: a folder without a session; name one log in it, or what"),
         (
             ["trace", "--from", "/dev/null", "--size", "1GiB"],

@@ -308,7 +308,8 @@ def recorded(
 ) -> None:
     """Have these reads of ``blkparse`` recorded, in so many seconds from then on, or ``until`` a signal."""
     ios = parse_trace(blkparse(home).read_text(), "blkparse", began_s=BEGAN)
-    ios = ios.slice(reads.start, reads.stop - reads.start)
+    rows = ios.slice(reads.start, reads.stop - reads.start).to_pylist()
+    ios = pa.Table.from_pylist([{**row, "arm": tracing.ARM} for row in rows], ios.schema)
 
     def record(
         *_: object, keep: Callable[[pa.Table], None], ended: threading.Event, **__: object
@@ -322,7 +323,7 @@ def recorded(
         return TraceSummary(ios=ios.num_rows, lost=0, in_flight=0, **times)
 
     if until is not None:
-        monkeypatch.setattr("esrally_ebs.cli.advice.complain", lambda _: (home / "said").touch())
+        monkeypatch.setattr("esrally_ebs.cli.usage.complain", lambda _: (home / "said").touch())
     monkeypatch.setattr("esrally_ebs.telemetry.block_trace.record", record)
 
 
