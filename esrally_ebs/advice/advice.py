@@ -27,6 +27,10 @@ _MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
 _SIZES_GIB = (125, 334, 500, 1000, 2000, 5334, 12_800, 16_384)
 _UNITS = {"iops": 1, "throughput_bytes_per_s": MIB, "size_bytes": GIB}  # AWS sells whole units
 _NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")
+_NOT_CHOSEN = {
+    "efs": "nothing of it is chosen but its mode; race it as an arm of a plan",
+    "instance-store": "its disks come with an instance, whose price is not known here",
+}
 _MOST_USED = 2.0**62  # bound on usage: a log may contain any number
 _DEARER = 0.02  # the advised setting costs at most this share more than the cheapest that keeps the bound
 _STEP = 0.01  # a p99 that is better by less does not justify a higher price
@@ -212,7 +216,8 @@ def _axes(type_: str, today: VolumeSpec) -> dict[str, list[int]]:
         return {"iops": sorted({*_OF_IO2, *every_iops})}
     if type_ in ("gp2", "st1", "sc1"):
         return {"size_bytes": sizes}
-    raise PlanError(f"--types {type_}: no settings to choose from; name some of gp2, gp3, io1, io2, st1, sc1")
+    why = _NOT_CHOSEN.get(type_, "no settings to choose from")
+    raise PlanError(f"--types {type_}: {why}; name some of gp2, gp3, io1, io2, st1, sc1")
 
 
 def _usd(price: cost.Price | None) -> float:
@@ -356,9 +361,14 @@ class UsageOption:
         return self.price.usd if self.price else None
 
     @property
+    def shortfall(self) -> tuple[float, bool]:
+        """Seconds at its limits, and whether it would run out of burst credits at the mean usage."""
+        return self.usage.limited_s, self.usage.credits_last_s is not None
+
+    @property
     def keeps(self) -> bool:
-        """Whether no limit was reached."""
-        return not self.usage.limited_s
+        """Whether no limit was reached, nor is if such usage lasts."""
+        return self.shortfall == (0.0, False)
 
 
 def usage_options(
@@ -393,7 +403,7 @@ def usage_options(
     if front[0].price is None:
         unpriced = tuple(dict.fromkeys((*unpriced, today.type)))
     for option in made:
-        if len(front) == 1 or option.usage.limited_s < front[-1].usage.limited_s:
+        if len(front) == 1 or option.shortfall < front[-1].shortfall:
             front.append(option)
     return front, unpriced
 

@@ -1,7 +1,7 @@
 """A log's usage as a report: how long settings would have been at their limits."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,7 +44,7 @@ def build_usage(
     ``unpriced`` types were left out; ``ios`` are a trace's, ``notes`` what readers must know about it.
     """
     today = options[0]
-    below = [one for one in options if not one.usage.limited_s]
+    below = [one for one in options if one.keeps]
     free = min(below, key=lambda one: math.inf if one.usd is None else one.usd, default=None)
     length = _length_text(sum(one.seconds for one in intervals))
     rows = [
@@ -59,7 +59,7 @@ def build_usage(
         about=(),
         facts={"session": source, "state": "usage", "plan": ""},
         verdict=_verdict(today, free),
-        details=() if free is None else _living_on_credits(free),
+        details=tuple(dict.fromkeys(_living_on_credits(options))),
         labels=(
             f"A statement {MODELS}.",
             "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",
@@ -84,7 +84,7 @@ def build_usage(
 def _verdict(today: UsageOption, free: UsageOption | None) -> str:
     """``free``: the cheapest setting that stays below its limits."""
     if free is None:
-        return "No setting that was looked at stays below its limits."
+        return "No setting that was looked at stays below its limits for good."
     saves = _saves(today, free)
     if setting_text(free.spec) == setting_text(today.spec):
         against = "that of today"
@@ -107,15 +107,15 @@ def _cells(today: UsageOption, option: UsageOption) -> tuple[Cell, ...]:
     )
 
 
-def _living_on_credits(option: UsageOption) -> tuple[str, ...]:
-    """A sentence if a longer log of the same usage would have shown the volume at its limits."""
-    last_s = option.usage.credits_last_s
-    if last_s is None:
-        return ()
-    return (
-        f"{setting_text(option.spec)} lives on burst credits there: on average more is taken than comes back,"
-        f" so they last {last_s / 3600:,.1f} hours.",
-    )
+def _living_on_credits(options: Sequence[UsageOption]) -> Iterator[str]:
+    """A sentence for each volume that a longer log of the same usage would have shown at its limits."""
+    for option in options:
+        last_s = option.usage.credits_last_s
+        if last_s is not None and not option.usage.limited_s:
+            yield (
+                f"{setting_text(option.spec)} stays below them only on burst credits: on average more is"
+                f" taken than comes back, so they last {last_s / 3600:,.1f} hours."
+            )
 
 
 def _gaps(intervals: Sequence[Interval]) -> tuple[str, ...]:

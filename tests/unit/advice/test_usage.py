@@ -110,21 +110,24 @@ def test_right_below_the_cheapest_setting_stands_that_latency_was_not_looked_at(
     assert any("Nothing is said of the latency of requests" in label for label in report.labels)
 
 
-@pytest.mark.parametrize(("idle_s", "hours"), [(0, "2.1"), (60, "7.5"), (240, None)])
-def test_a_volume_that_lives_on_credits_is_not_named_without_saying_how_long(
-    idle_s: int, hours: str | None
+@pytest.mark.parametrize(
+    ("idle_s", "hours", "named"), [(0, "2.1", "gp2 334"), (60, "7.5", "gp2 167"), (240, None, "gp2 100")]
+)
+def test_a_volume_that_lives_on_credits_is_not_named_but_how_long_they_last_is_said(
+    idle_s: int, hours: str | None, named: str
 ) -> None:
-    """Of a log of minutes: gp2 of 100 GiB has 300 of the 1,000 IOPS, and credits of 5.4 million."""
+    """Of a log of minutes it was the cheapest: gp2 of 100 GiB has 300 of the 1,000 IOPS, and full credits."""
     today = VolumeSpec(name="a", type="gp2", size_bytes=100 * GIB)
     log = [QUIET, idle(idle_s)] * 10
     options, _ = usage_options(log, today, region="us-east-1", types=["gp2"])
-    details = build_usage("log", log, options, region="us-east-1").details
-    assert details == (
+    report = build_usage("log", log, options, region="us-east-1")
+    assert report.verdict.startswith(f"{named} GiB is the cheapest that stays below its limits: ")
+    assert report.details == (
         ()
         if hours is None
         else (
-            "gp2 100 GiB lives on burst credits there: on average more is taken than comes back, so they last"
-            f" {hours} hours.",
+            "gp2 100 GiB stays below them only on burst credits: on average more is taken than comes back, so"
+            f" they last {hours} hours.",
         )
     )
 
