@@ -1,8 +1,10 @@
 """An Advice as a report: the setting to take, cost and times of others, and the next step."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+
+import pyarrow as pa
 
 from esrally_ebs.advice.advice import Advice, Option
 from esrally_ebs.advice.caveats import MODELS, caveats, most_used
@@ -16,10 +18,14 @@ from esrally_ebs.advice.cells import (
     time_cell,
     usd_text,
 )
+from esrally_ebs.advice.dependencies import AccessPattern, access_patterns, thread_of
 from esrally_ebs.advice.prediction import Prediction, Predictor, least_requests
 from esrally_ebs.advice.proof import proof_table, proof_verdict, raced_settings
+from esrally_ebs.advice.recording import recording_of, requests_of
+from esrally_ebs.advice.usage_tables import access_table
 from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import MeasurementError
 from esrally_ebs.report.bottleneck import NAMES
 from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Table, quantity, word
 from esrally_ebs.store.session import Session
@@ -34,16 +40,16 @@ def build_advice(
     session: Session, advice: Advice, predictor: Predictor, *, proof: Session | None = None
 ) -> Report:
     """The whole report; ``proof``, a session of ``plan_text``'s race, adds its measurements."""
-    raced = advice.best or advice.doubtful
+    raced, arm = advice.best or advice.doubtful, predictor.check.spec.name
     tables = [_front(advice), *_limits(advice), *_bursting(advice, predictor)]
     if raced is not None:
         tables.append(_tasks(advice, raced))
     if proof is not None:
         tables.insert(0, proof_table(advice, proof, predictor))
-    tables += [*_memory(advice, predictor), _patterns(predictor), _check(predictor)]
+    tables += [*_memory(advice, predictor), _patterns({arm: predictor.patterns}), _check(predictor)]
     return Report(
         kind="advice",
-        title=f"Advice for session {session.id}, arm {predictor.check.spec.name}, prices of {advice.region}",
+        title=f"Advice for session {session.id}, arm {arm}, prices of {advice.region}",
         about=(),
         facts={"session": session.id, "state": str(session.state), "plan": session.plan.name},
         verdict=_verdict(advice, predictor.requests) if proof is None else proof_verdict(advice, proof),
@@ -339,10 +345,11 @@ def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
     ]
 
 
-def _patterns(predictor: Predictor) -> Table:
+def _patterns(patterns: Mapping[str, Sequence[AccessPattern]]) -> Table:
+    """How requests use each recorded arm, by task."""
     rows = [
         (
-            one.task,
+            one.task if len(patterns) == 1 else f"{arm}: {one.task}",
             (
                 quantity("ios", one.ios, f"{one.ios:.0f}"),
                 quantity("bytes", one.bytes, f"{one.bytes / MIB:.1f}"),
@@ -351,11 +358,32 @@ def _patterns(predictor: Predictor) -> Table:
                 share_cell(one.computing),
             ),
         )
-        for one in predictor.patterns
+        for arm, of_arm in patterns.items()
+        for one in of_arm
     ]
     titles = ["task", "I/Os", "MiB", "writes", "read on", "waited for", "in flight", "computing"]
     note = "Of a request. To read on is to begin where an earlier I/O of the request ends, as readahead does."
     return cell_table("access", "What requests do to the recorded volume", titles, rows, note)
+
+
+def with_access(built: Report, session: Session, trace: pa.Table) -> Report:
+    """A session's report, to which is added how requests use the arms whose I/Os are in ``trace``.
+
+    Of a node that is none of ours, without requests, how its I/Os use the device.
+    """
+    patterns: dict[str, list[AccessPattern]] = {}
+    warnings = list(built.warnings)
+    for arm in trace["arm"].unique().to_pylist():
+        if requests_of(session, arm).num_rows:
+            try:
+                recording = recording_of(session, trace, arm)
+                patterns[arm] = access_patterns(recording, thread_of(recording))
+            except MeasurementError as error:
+                warnings.append(f"What requests do to the recorded volume is not shown: {error}")
+    tables = [_patterns(patterns)] if patterns else []
+    if session.kind == "trace" and trace.num_rows and not patterns:
+        tables = [access_table(trace.sort_by("at_s"))]
+    return replace(built, tables=(*built.tables, *tables), warnings=tuple(warnings))
 
 
 def _check(predictor: Predictor) -> Table:

@@ -66,7 +66,7 @@ def build_usage(
         ),
         tables=(
             cell_table("usage", "Settings, each less at its limits than all cheaper ones", titles, rows),
-            *([] if ios is None else [_access(ios)]),
+            *([] if ios is None else [access_table(ios)]),
         ),
         warnings=(
             *notes,
@@ -137,7 +137,8 @@ def _length_text(seconds: float) -> str:
     return f"{seconds / _HOUR_S:,.1f} h"
 
 
-def _access(ios: pa.Table) -> Table:
+def access_table(ios: pa.Table) -> Table:
+    """How a trace's I/Os, in order of time, use the device."""
     rows = []
     for name, op in (("reads", "read"), ("writes", "write")):
         own = ios.filter(pc.equal(ios["op"], op))

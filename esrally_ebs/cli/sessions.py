@@ -18,7 +18,7 @@ from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.cloudwatch import price_usd
 from esrally_ebs.cli.output import Format, Json, Output, SessionName, console, new_table, put
-from esrally_ebs.errors import MeasurementError, PlanError
+from esrally_ebs.errors import FormatError, MeasurementError, PlanError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import State
 from esrally_ebs.report import gate as gates
@@ -76,10 +76,25 @@ def report_command(
     """Report on a session from its folder alone, on any machine."""
     form = format_of(form, output)
     recorded = _load(session)
-    built = report.build(recorded, against=against)
+    built = _with_access(report.build(recorded, against=against), recorded)
     if output is None or output.parent.resolve() != recorded.path.resolve():
         built = replace(built, raw=())  # a page elsewhere has no files of the session beside it
     give(built, form, output)
+
+
+def _with_access(built: report.Report, recorded: Session) -> report.Report:
+    """The report with the access pattern, if I/Os were recorded."""
+    try:
+        trace = SessionFolder(recorded.path).read_trace()
+    except FormatError as error:
+        warning = f"What requests do to the recorded volume is not shown: {error}"
+        return replace(built, warnings=(*built.warnings, warning))
+    if not trace.num_rows:
+        return built
+    # imported here: most sessions have no trace, and commands on them begin sooner without
+    from esrally_ebs.advice.tables import with_access
+
+    return with_access(built, recorded, trace)
 
 
 @app.command("compare")

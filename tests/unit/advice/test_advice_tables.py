@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from recorded_requests import (
     BLOCK,
@@ -32,6 +33,7 @@ from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.report import RENDERERS, Report, render_html, render_json
+from esrally_ebs.store.encoding import TRACE
 from esrally_ebs.units import GIB, KIB, MIB
 from esrally_ebs.volumes.virtual.replay import Load
 
@@ -40,6 +42,30 @@ LOOSE = Bound(percentile=90, seconds=1.0)
 
 def report_of(advice: Advice, predictor: Predictor) -> Report:
     return build_advice(recorded(), advice, predictor)
+
+
+@pytest.mark.parametrize("broken", ["", "clock", "file"])
+def test_a_report_has_what_requests_do_to_the_recorded_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    """`advise` alone had it."""
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    made = recorded()
+    if broken == "clock":
+        rows = made.telemetry.to_pylist()
+        later = [{**row, "at_s": row["at_s"] + 0.5, "done_s": row["done_s"] + 0.5} for row in rows]
+        made = replace(made, telemetry=pa.Table.from_pylist(later, TRACE))
+    folder = folder_of(tmp_path, made)
+    if broken == "file":
+        (part,) = (folder.path / "trace").glob("*.parquet")
+        part.write_bytes(part.read_bytes()[:-100])
+    assert main(["report", "s1", "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    says = {"clock": "do not fit its requests in time", "file": "not readable as Parquet"}.get(broken)
+    refused = [one for one in report["warnings"] if one.startswith("What requests do to the recorded volume")]
+    assert ("access" in report["tables"], len(refused)) == (not broken, bool(broken))
+    if says is not None:
+        assert says in refused[0]
 
 
 def test_programs_get_seconds_and_shares(predictor: Predictor) -> None:
