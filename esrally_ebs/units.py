@@ -133,7 +133,9 @@ def number_of(count: int, noun: str) -> str:
 
 
 # Terminal escapes, characters that change a text's direction or end its line, and those no file may hold
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 def printable(text: str) -> str:

@@ -27,9 +27,9 @@ _BAR_WIDTH = 50
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NAME_WIDTH = 24  # of a longer name, or of words, so much stands on one line where room is short
 _GAP = 3  # between two columns
-# What Markdown would take for code, stress, a cell's end, a link, a heading or a quotation
-_MARKUP = re.compile(r"[\\`*|]|](?=[(\[:])|~(?=~)|^[#>]")
-_FORMULA = re.compile(r"\s*[=+@-](?![\d.,]*( %)?$)", re.DOTALL)  # but not a signed number
+# What Markdown would take for code, stress, a cell's end, a link, a heading, a quotation or a character
+_MARKUP = re.compile(r"[\\`*|]|](?=[(\[:])|~(?=~)|^[#>]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
+_FORMULA = re.compile(r"\s*[=+@\uff1d\uff0b\uff20\uff0d-](?![\d.,]*( %)?$)", re.DOTALL)  # no signed number
 
 
 def render_text(report: Report, *, colour: bool = False, width: int = WIDTH) -> str:

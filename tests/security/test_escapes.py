@@ -36,6 +36,7 @@ PAYLOADS = (
     "over\rwritten",
     "two\nlines",
     "\u202eright to left\u2066",
+    "\u200fmarks\u061c\u200e",
     "\ud800 alone",
     "\ufffe\uffff",
     "<script>alert(1)</script>",
@@ -49,8 +50,10 @@ PAYLOADS = (
     "a | b | c \\| d",
     "`code` **bold** ~~gone~~",
     "# heading",
+    "__strong__ of _name_",
     '=HYPERLINK("https://evil.example")',
     "@SUM(1+1)*cmd|'/C calc'!A0",
+    "\uff1dHYPERLINK(1)",
 )
 Place = Callable[[Session, str], Session]
 
@@ -113,7 +116,9 @@ PLACES: Mapping[str, Place] = {
     "device": of_arm(device=str, filesystem=str),
     "mount": of_arm(mount=Path),
 }
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
@@ -146,7 +151,8 @@ def is_markdown_of_ours(text: str) -> None:
     columns = 0  # of the table that a line belongs to
     for line in text.splitlines():
         bare = re.sub(r"\\.", "", line)
-        assert not re.search(r"<[a-z/!]|\]\(|`|~~|\*\*bold", bare), line
+        assert not re.search(r"<[a-z/!]|\]\(|`|~~|\*\*bold|\b_|_\b", bare), line
+        assert not re.search(r"&(?!lt;)\w+;", bare), line
         assert not re.match(r"#+ heading", line)
         cells = bare.count("|")
         assert not columns or cells in (0, columns), line
@@ -156,7 +162,7 @@ def is_markdown_of_ours(text: str) -> None:
 def is_csv_of_ours(text: str) -> None:
     rows = list(csv.reader(io.StringIO(text)))
     assert {len(row) for row in rows} == {6}
-    assert not [cell for row in rows for cell in row if re.match(r"\s*[=@]|[+-].*[A-Za-z(]", cell)]
+    assert not [cell for row in rows for cell in row if re.match(r"\s*[=@\uff1d]|[+-].*[A-Za-z(]", cell)]
 
 
 def is_json(text: str) -> None:
