@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, PlainValidator, ValidationError, ValidationInfo, field_validator
 
 from esrally_ebs.catalog.generations import type_aliases, volume_types
 from esrally_ebs.catalog.volume_types import model_for
@@ -32,7 +32,7 @@ from esrally_ebs.plan.tables import (
     NodePlan,
     RacePlan,
     Section,
-    yes_or,
+    yes_or_perturb,
 )
 from esrally_ebs.units import format_bytes
 
@@ -61,7 +61,7 @@ class Plan(Section):
     accept: tuple[str, ...] = ()  # names of checks that do not stop the session
     modify: ModifyPlan | None = None
     # keep every I/O of emulated arms; "perturb": and change the latency of reads from round to round
-    trace: Annotated[bool | Literal["perturb"], yes_or("perturb")] = False
+    trace: Annotated[bool | Literal["perturb"], PlainValidator(yes_or_perturb)] = False
     _source: str = ""  # the file's name, for messages
 
     @field_validator("arm")
@@ -74,7 +74,6 @@ class Plan(Section):
         )
 
     def _conflicts(self) -> Iterator[tuple[object, str]]:
-        """Conflicts between tables."""
         race, design, is_steady = self.race, self.design, self.cache.mode == "steady"
         if self.modify is not None:
             is_none = self.modify.arm not in {arm.name for arm in self.arm}
@@ -119,7 +118,6 @@ class Plan(Section):
         yield from self._conflicts_of_places()
 
     def _conflicts_of_several(self) -> Iterator[tuple[object, str]]:
-        """Conflicts of plans with several starts, volumes or nodes."""
         race, design = self.race, self.design
         if design.starts > 1:
             yield race is None, "design.starts: is of nodes, and fio alone has none; give a [race]"
@@ -241,8 +239,7 @@ class Plan(Section):
                 raise PlanError(
                     f"arm {arm.name} has one mount; write mounts = [...], one mount for each of its volumes"
                 )
-            places = zip(arm.mounts or (arm.mount,) * count, arm.hosts or (arm.host,) * count, strict=True)
-            for number, (mount, host) in enumerate(places, start=1):
+            for number, place in enumerate(_places(arm, count), start=1):
                 name = f"{arm.name}-{number}"
                 drawn = math.exp(random.Random(f"{self.design.seed} {name}").gauss(0, arm.spread))
                 latency = arm.read_latency * drawn
@@ -251,7 +248,6 @@ class Plan(Section):
                         f"{name} would have read_latency = {latency:.0f}, above {MAX_READ_LATENCY}; lower "
                         f"read_latency or spread of arm {arm.name}"
                     )
-                place: dict[str, Any] = {"mount": mount, "mounts": (), "host": host, "hosts": ()}
                 arms.append(replace(arm, name=name, read_latency=latency, **place))
         names = [arm.name for arm in arms]
         for name in names:
@@ -284,17 +280,12 @@ class Plan(Section):
     def volumes_of(self, arm: VolumeSpec) -> tuple[VolumeSpec, ...]:
         """The volumes of an arm, one per node, each with its own name, instance, mount and host."""
         count = self.node.count
-        mounts, hosts = arm.mounts or (arm.mount,) * count, arm.hosts or (arm.host,) * count
-        places: list[dict[str, Any]] = [
-            {"mount": m, "mounts": (), "host": h, "hosts": ()} for m, h in zip(mounts, hosts, strict=True)
-        ]
         if count == 1:
-            return (replace(arm, **places[0]),)
+            return (replace(arm, **_places(arm, 1)[0]),)
+        named = zip(self.node_names(arm.name), _places(arm, count), strict=True)
         return tuple(
             replace(arm, name=name, instance=arm.instance and f"{arm.instance}#{number}", **place)
-            for number, (name, place) in enumerate(
-                zip(self.node_names(arm.name), places, strict=True), start=1
-            )
+            for number, (name, place) in enumerate(named, start=1)
         )
 
     @contextmanager
@@ -315,6 +306,12 @@ class Plan(Section):
     def record(self) -> dict[str, Any]:
         """The plan as ``session.json`` keeps it: with a plan file's keys, in base units."""
         return self.model_dump(mode="json", by_alias=True, exclude={"arm": {"__all__": set(_NOT_OF_A_PLAN)}})
+
+
+def _places(arm: VolumeSpec, count: int) -> list[dict[str, Any]]:
+    """The mount and host of each of an arm's volumes, by the fields of their specs."""
+    mounts, hosts = arm.mounts or (arm.mount,) * count, arm.hosts or (arm.host,) * count
+    return [{"mount": m, "mounts": (), "host": h, "hosts": ()} for m, h in zip(mounts, hosts, strict=True)]
 
 
 @cache

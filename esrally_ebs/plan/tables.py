@@ -75,15 +75,10 @@ def count_or(word: str, most: int) -> PlainValidator:
     return PlainValidator(read)
 
 
-def yes_or(word: str) -> PlainValidator:
-    """True, false, or ``word``."""
-
-    def read(value: Any) -> bool | str:  # noqa: ANN401
-        if not isinstance(value, bool) and value != word:
-            raise ValueError(f"{value!r} is none of true, false and {word!r}")
-        return bool(value) if isinstance(value, bool) else word
-
-    return PlainValidator(read)
+def yes_or_perturb(value: Any) -> Any:  # noqa: ANN401
+    if not isinstance(value, bool) and value != "perturb":
+        raise ValueError(f"{value!r} is none of true, false and 'perturb'")
+    return value
 
 
 def one_value(value: Any) -> Any:  # noqa: ANN401
@@ -282,7 +277,6 @@ class DesignPlan(Section):
 
     @property
     def bound(self) -> Bound | None:
-        """The bound of a search for the knee; None without one."""
         return None if self.knee is None else parse_bound(self.knee, "design.knee")
 
     @property
@@ -378,12 +372,10 @@ class BaselineJob(Section):
 
     @property
     def in_flight(self) -> int:
-        """I/Os in flight per clone."""
         return 1 if self.is_blocking else self.iodepth
 
     @property
     def is_mix(self) -> bool:
-        """Whether it reads and writes."""
         return self.rw in ("readwrite", "randrw")
 
     def options(self) -> dict[str, str | int]:
