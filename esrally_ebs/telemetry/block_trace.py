@@ -9,7 +9,7 @@ completion of its request: the I/O done right before.
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -175,8 +175,6 @@ def queues_of(path: Path) -> tuple[tuple[RequestQueue, ...], tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """Facts about a recording."""
-
     ios: int
     began_s: float  # epoch seconds; all requests from then on were seen
     seconds: float
@@ -188,7 +186,6 @@ class TraceSummary:
 
 
 def instance_name(session: str) -> str:
-    """Name of a session's tracefs instance."""
     return f"esrally-ebs-{short_name(session)}"
 
 
@@ -260,8 +257,6 @@ def record(
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """A tracing instance and its reader."""
-
     instance: TracingInstance
     reader: BufferReader
     formats: Mapping[str, EventFormat]
@@ -277,11 +272,8 @@ def _tracing(
 ) -> Iterator[_Traced]:
     instance = TracingInstance.create(name, events, buffer_bytes=buffer_bytes, threads=threads)
     try:
-        reader = BufferReader.open(instance)
-        try:
+        with closing(BufferReader.open(instance)) as reader:
             yield _Traced(instance, reader, {event: instance.format(event) for event in events})
-        finally:
-            reader.close()
     finally:
         instance.remove()
 
@@ -333,7 +325,6 @@ class IoMatcher:
 
     @property
     def in_flight(self) -> int:
-        """Requests issued and not completed."""
         return int(self._pending["is_issue"].sum())
 
     def add(self, events: TracedEvents, arm: str) -> pa.Table:

@@ -5,8 +5,9 @@ Source: JEP 158 for the decorations, JEP 271 for the collector's messages. A pau
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,22 +36,13 @@ class Pause:
 
 def parse_pauses(text: str) -> list[Pause]:
     """Pauses in the lines of a log; skips all other lines (concurrent phases, other tags)."""
-    return [pause for line in text.splitlines() if (pause := _pause(line)) is not None]
-
-
-def _pause(line: str) -> Pause | None:
-    match = _PAUSE.match(line)
-    if match is None:
-        return None
-    try:
-        end = datetime.strptime(match["at"].replace(",", "."), "%Y-%m-%dT%H:%M:%S.%f%z")
-    except ValueError:  # the 31st of February
-        return None
-    return Pause(
-        end_at=end.astimezone(UTC).timestamp(),
-        seconds=float(match["ms"].replace(",", ".")) / 1000,
-        text=match["what"].strip(),
-    )
+    pauses = []
+    for match in filter(None, map(_PAUSE.match, text.splitlines())):
+        seconds = float(match["ms"].replace(",", ".")) / 1000
+        with suppress(ValueError):  # the 31st of February
+            end_at = datetime.fromisoformat(match["at"]).timestamp()
+            pauses.append(Pause(end_at=end_at, seconds=seconds, text=match["what"].strip()))
+    return pauses
 
 
 def log_of(node: Node) -> Path:

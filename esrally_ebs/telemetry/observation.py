@@ -106,8 +106,6 @@ def _emulator(volume: Volume, read_state: ReadState) -> Mapping[str, float]:
 
 
 class ObservationInterval:
-    """Decides when the next request is to be observed."""
-
     def __init__(self) -> None:
         self._last = float("-inf")
 
@@ -186,7 +184,6 @@ async def _settled(read: Callable[[], Awaitable[list[dict[str, float]]]]) -> lis
 
 
 def counters_of(members: Sequence[Member], read_page: ReadPage | None = None) -> list[dict[str, float]]:
-    """Counters of each member's volume and node."""
     return [
         snapshot(
             member.volume,

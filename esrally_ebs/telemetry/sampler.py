@@ -63,12 +63,23 @@ class Sampler:
 
         ``on_cut`` gets arm and reason whenever a source begins to fail, not every second.
         """
+
+        def sources(volume: Volume, node: Node | None) -> Iterator[Source]:
+            if volume.device is not None:
+                yield Device(volume.device, read_text).read
+            if node is not None and node.memory_cgroup is not None:
+                yield Memory(node.memory_cgroup, read_text).read
+            if (control := volume.control) is not None:
+                yield lambda _: limiters(control, read_state)
+            if node is not None and read_work is not None:
+                yield lambda _: index_work(node, read_work)
+            statistics = ebs_statistics(volume, read_page=read_page)
+            if statistics is not None:
+                yield statistics.read
+
         self._clock = clock
         self._on_cut = on_cut
-        self._arms = [
-            (volume, list(_sources(volume, node, read_text, read_state, read_work, read_page)))
-            for volume, node in arms
-        ]
+        self._arms = [(volume, list(sources(volume, node))) for volume, node in arms]
         self._failing: set[Source] = set()
 
     def sample(self) -> list[TelemetryPoint]:
@@ -99,27 +110,6 @@ class Sampler:
             return []
         self._failing.discard(source)
         return values
-
-
-def _sources(
-    volume: Volume,
-    node: Node | None,
-    read_text: ReadText,
-    read_state: ReadState,
-    read_work: ReadWork | None,
-    read_page: ReadPage | None,
-) -> Iterator[Source]:
-    if volume.device is not None:
-        yield Device(volume.device, read_text).read
-    if node is not None and node.memory_cgroup is not None:
-        yield Memory(node.memory_cgroup, read_text).read
-    if (control := volume.control) is not None:
-        yield lambda _: limiters(control, read_state)
-    if node is not None and read_work is not None:
-        yield lambda _: index_work(node, read_work)
-    statistics = ebs_statistics(volume, read_page=read_page)
-    if statistics is not None:
-        yield statistics.read
 
 
 class SamplerThread:
@@ -181,8 +171,6 @@ class _Arm:
 
 
 class Watch:
-    """Remembers every arm's last second."""
-
     def __init__(self) -> None:
         self._arms: dict[str, _Arm] = {}
 
