@@ -44,8 +44,6 @@ _SORT_TIMEOUT_S: Final = 6 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class GhcnRow:
-    """The value of one element on one day."""
-
     station: str
     day: str  # YYYYMMDD
     element: str
@@ -174,7 +172,8 @@ def _documents(by_year: Sequence[Path], known: Mapping[str, Station], scratch: P
     keyed = scratch / "keyed"
     with rows.open(encoding="utf-8", errors="replace") as source, keyed.open("w") as target:
         parsed = (parse_row(line) for line in source)
-        target.writelines(_keyed(documents(parsed, known)))
+        for document in documents(parsed, known):
+            target.write(f"{hashlib.blake2b(document.encode(), digest_size=8).hexdigest()}\t{document}\n")
     rows.unlink()
     shuffled = _sorted([keyed], scratch / "shuffled")
     keyed.unlink()
@@ -182,11 +181,6 @@ def _documents(by_year: Sequence[Path], known: Mapping[str, Station], scratch: P
     with shuffled.open() as source, written.open("w") as target:
         target.writelines(line.partition("\t")[2] for line in source)
     return written
-
-
-def _keyed(documents: Iterable[str]) -> Iterator[str]:
-    for document in documents:
-        yield f"{hashlib.blake2b(document.encode(), digest_size=8).hexdigest()}\t{document}\n"
 
 
 def _sorted(sources: Sequence[Path], target: Path, *keys: str) -> Path:

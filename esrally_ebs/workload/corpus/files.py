@@ -21,7 +21,7 @@ from esrally_ebs.units import format_bytes
 from esrally_ebs.workload.corpus.logs import LogRenderer
 from esrally_ebs.workload.corpus.vectors import VectorRenderer
 from esrally_ebs.workload.corpus.weather import WeatherRenderer
-from esrally_ebs.workload.corpus.workers import CHUNK, Ends, Renderer, write_chunks
+from esrally_ebs.workload.corpus.workers import CHUNK, Ends, Progress, Renderer, write_chunks
 
 FORMAT: Final = 1  # to be raised whenever a seed's bytes change
 SYNTHETIC: Final = "synthetic"
@@ -33,13 +33,9 @@ RENDERERS: Final[Mapping[str, Callable[[int], Renderer]]] = {
     "vectors": VectorRenderer,
 }
 
-Progress = Callable[[int], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """A complete corpus file."""
-
     path: Path
     documents: int
     bytes: int

@@ -45,7 +45,6 @@ class HashDraws:
         self._taken = 0
 
     def next(self) -> Integers:
-        """The next draw, one per hash."""
         turn, part = divmod(self._taken, _DRAWS_PER_HASH)
         if part == 0:
             step = np.uint64((turn + 1) * _GOLDEN & _MASK)
@@ -74,7 +73,6 @@ class Permutation:
         return (hashes % np.uint64(outputs)).astype(np.int64)
 
     def __call__(self, positions: Integers) -> Integers:
-        """The values at these positions."""
         places = self._once(positions)
         outside = np.flatnonzero(places >= self._size)
         while outside.size:

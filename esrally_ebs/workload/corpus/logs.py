@@ -45,7 +45,6 @@ class LogRenderer:
         self._words = [word(rank) for rank in range(_WORDS)]
 
     def lines(self, start: int, stop: int) -> bytes:
-        """Documents ``start`` to ``stop - 1``, one per line."""
         draw = np.random.default_rng([self._seed, start])
         count = stop - start
         times = start * _SPAN_MS // 2 + np.cumsum(draw.integers(0, _SPAN_MS, count))

@@ -29,7 +29,6 @@ class VectorRenderer:
         self._centres = np.random.default_rng(seed).normal(size=(_CLUSTERS, DIMENSIONS))
 
     def lines(self, start: int, stop: int) -> bytes:
-        """Documents ``start`` to ``stop - 1``, one per line."""
         count = stop - start
         draw = np.random.default_rng([self._seed, start])
         categories = np.exp(draw.random(count) * np.log(_CATEGORIES)).astype(int)
@@ -76,7 +75,6 @@ class Nearest:
         return part
 
     def params(self) -> dict[str, Any]:
-        """The next search."""
         given = ("k", "num_candidates", "filter")
         knn: dict[str, Any] = {name: self._params[name] for name in given if name in self._params}
         knn |= {"field": "point", "query_vector": self._renderer.searched(self._next)}

@@ -63,7 +63,6 @@ class StationClass:
 
     @property
     def reports(self) -> int:
-        """Documents of this class in a full corpus."""
         return self.stations * self.report_days
 
 
@@ -198,23 +197,13 @@ def _decimal(value: int, places: int) -> str:
     return f"{'-' if value < 0 else ''}{whole}.{digits}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Element:
-    """Ready-made texts of one element: ``DRAWS`` entries for warm days, then ``DRAWS`` for cold ones."""
-
-    texts: Texts
-
-    def pick(self, draw: Integers, cold: Integers) -> list[str]:
-        picked: list[str] = self.texts[draw + cold].tolist()
-        return picked
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tables:
     """Everything that documents are assembled from, for any seed."""
 
     stations: Stations
-    elements: list[list[_Element]]  # per class of stations
+    # per class of stations, ready-made texts of each element: DRAWS for warm days, then DRAWS for cold ones
+    elements: list[list[Texts]]
     dates: Texts
     degrees: Mapping[str, Texts]
     season: Integers  # -1000 to 1000 per day, 1000 at the height of the northern summer
@@ -228,7 +217,14 @@ def _tables() -> _Tables:
     stations, elements = load_stations(), table("elements")["elements"]
     return _Tables(
         stations=stations,
-        elements=[_class_elements(kind, elements) for kind in stations.classes],
+        elements=[
+            [
+                _element(name, elements[name], share)
+                for name, share in sorted(kind.elements.items())
+                if name not in _TEMPERATURES
+            ]
+            for kind in stations.classes
+        ],
         dates=np.array([f'{{"date": "{day}T00:00:00", ' for day in map(_date, range(DAYS))], dtype=object),
         degrees={name: _degree_texts(pattern) for name, pattern in _DEGREE_PATTERNS.items()},
         season=np.array([_season(day) for day in range(DAYS)], dtype=np.int64),
@@ -253,7 +249,6 @@ class WeatherRenderer:
         self._order = Permutation(self.capacity, seed)
 
     def lines(self, start: int, stop: int) -> bytes:
-        """Documents ``start`` to ``stop - 1``, one per line."""
         slots = self._order(np.arange(start, stop, dtype=np.int64))
         kinds = np.searchsorted(self._first_slots, slots, side="right") - 1
         by_kind = np.argsort(kinds.astype(np.uint8), kind="stable")
@@ -278,7 +273,7 @@ class WeatherRenderer:
         if "TMAX" in kind.elements:
             columns += self._temperatures(kind, station, day, season_mean, draws)
         cold = np.where(season_mean < _COLD, DRAWS, 0)
-        columns += [element.pick(draws.next(), cold) for element in tables.elements[number]]
+        columns += [texts[draws.next() + cold].tolist() for texts in tables.elements[number]]
         columns.append(tables.stations.json_text[station].tolist())
         return list(map("".join, zip(*columns, strict=True)))
 
@@ -323,25 +318,17 @@ class WeatherRenderer:
         return picked
 
 
-def _class_elements(kind: StationClass, elements: Mapping[str, Any]) -> list[_Element]:
-    names = sorted(name for name in kind.elements if name not in _TEMPERATURES)
-    return [_element(name, elements[name], kind.elements[name]) for name in names]
-
-
-def _element(name: str, shape: Mapping[str, Any], share: float) -> _Element:
+def _element(name: str, shape: Mapping[str, Any], share: float) -> Texts:
     present = _threshold(share)
     texts = np.full(2 * DRAWS, "", dtype=object)
     for start, points in ((0, shape["values"]), (DRAWS, shape.get("cold", shape["values"]))):
         values = quantile_table(points, present) * shape.get("step", 1)
         # one object per distinct text: then the whole table stays in the CPU's cache
         distinct, which = np.unique(values, return_inverse=True)
-        written = [_value_text(name, value, decimal="decimal" in shape) for value in distinct.tolist()]
+        shown = [_decimal(value, 1) if "decimal" in shape else f'"{value}"' for value in distinct.tolist()]
+        written = [f'"{name}": {text}, ' for text in shown]
         texts[start : start + present] = np.array(written, dtype=object)[which]
-    return _Element(texts)
-
-
-def _value_text(name: str, value: int, *, decimal: bool) -> str:
-    return f'"{name}": {_decimal(value, 1)}, ' if decimal else f'"{name}": "{value}", '
+    return texts
 
 
 def _present(kind: StationClass, draws: HashDraws) -> dict[str, npt.NDArray[np.bool_]]:
