@@ -16,19 +16,9 @@ TIB = 1024**4
 MAX_BYTES = 2**63 - 1  # the most that a file, a kernel and fio can count
 MAX_SECONDS = 366 * 24 * 3600  # most for any duration in a plan
 
-_BYTES = {
-    "": 1,
-    "b": 1,
-    "k": KIB,
-    "kib": KIB,
-    "m": MIB,
-    "mib": MIB,
-    "g": GIB,
-    "gib": GIB,
-    "t": TIB,
-    "tib": TIB,
-}
-_BYTES |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
+_BYTES = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _BYTES |= {_letter: 1024**_power, f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
 _SIZE = "a size; write for example '100GiB' or '128m'"
 _MOST_DIGITS = 4  # after the point, of a percentage
 _SECONDS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}

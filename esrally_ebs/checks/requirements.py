@@ -105,7 +105,6 @@ def version_of(text: str | None) -> tuple[int, ...]:
 
 
 def _judged(name: str, ok: bool, value: str, use: str, mend: str) -> Check:
-    """A requirement's check: its use if met, else the next step."""
     return Check(name=name, ok=ok, value=value, text=use if ok else mend)
 
 
@@ -204,7 +203,8 @@ def is_race(command: str, argv: Sequence[str]) -> bool:
 def look() -> Machine:
     """This machine's facts; takes a few seconds."""
     engine, problem = _ask("docker", "version", "--format", "{{.Server.Version}}")
-    images = _images()
+    chosen = os.environ.get("ES_IMAGE")
+    images = (chosen,) if chosen else (OFFICIAL_IMAGE, LOCAL_IMAGE)
     return Machine(
         root=system.is_root(),
         engine=engine,
@@ -261,11 +261,6 @@ def _opens(device: str) -> bool:
     except OSError as error:
         return error.errno == errno.EACCES and not system.is_root()  # its mode excludes other users
     return True
-
-
-def _images() -> tuple[str, ...]:
-    chosen = os.environ.get("ES_IMAGE")
-    return (chosen,) if chosen else (OFFICIAL_IMAGE, LOCAL_IMAGE)
 
 
 def _has_image(image: str) -> bool:

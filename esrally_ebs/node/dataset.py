@@ -9,7 +9,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,7 +57,6 @@ class Dataset:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The folders with each node's ``elasticsearch/``."""
         return _folders(self.path, self.nodes)
 
     def part(self, at: Sequence[int]) -> "Dataset":
@@ -67,17 +66,9 @@ class Dataset:
         size = sum(map(_size, places))
         return replace(self, key=key, path=Path(), nodes=len(at), bytes=size, hash=content_hash(*places))
 
-    def record(self) -> dict[str, Any]:
-        """Facts for the session's record."""
-        return {
-            **asdict(self),
-            "path": str(self.path),
-            "segments": [dict(segment) for segment in self.segments],
-        }
-
     def sealed(self) -> str:
         """The record with a checksum, as stored beside the folders."""
-        return seal(dump(self.record(), indent=2))
+        return seal(dump(self, indent=2))
 
 
 class Source(Protocol):
@@ -270,7 +261,6 @@ def content_hash(*places: Path) -> str:
 
 
 def hash_of(hashes: Iterable[Mapping[str, str]]) -> str:
-    """Hash of an index from each node's hashes of files."""
     digest = hashlib.sha256()
     for of_node in hashes:
         digest.update(json.dumps(of_node, sort_keys=True).encode())

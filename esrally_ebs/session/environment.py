@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -47,12 +48,8 @@ def engine_facts(images: Iterable[str]) -> dict[str, str | None]:
 
 
 def cpu_model(cpuinfo: str) -> str | None:
-    """The model name in the text of /proc/cpuinfo."""
-    for line in cpuinfo.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model"):
-            return value.strip()
-    return None
+    match = re.search(r"^(?:model name|Model)\s*:(.*)", cpuinfo, re.MULTILINE)
+    return match[1].strip() if match else None
 
 
 def _node(node: Node, image_id: str | None) -> dict[str, Any]:

@@ -289,18 +289,10 @@ def _require_unused(sessions: Iterable[str]) -> None:
         with suppress(SetupError):  # missing or cut: this must not prevent detaching
             arms = load_context(run_dir() / name / FILE).arms
             mount_points += [volume.mount for arm in arms for volume in arm.volumes]
-    used = [
-        f"{point} is used by {', '.join(users)}"
-        for point in mount_points
-        if mount_at(point) is not None and (users := _users_of(point))
-    ]
+    used: list[str] = []
+    for point in mount_points:
+        with suppress(OSError):  # it only gives errors (daemon killed): it can be detached
+            if mount_at(point) is not None and (users := users_of(point)):
+                used.append(f"{point} is used by {', '.join(users)}")
     if used:
         raise SetupError(f"nothing was detached: {'; '.join(used)}; end them and run 'volumes down' again")
-
-
-def _users_of(mount_point: Path) -> list[str]:
-    """Processes that use a mount. None for one that only gives errors (daemon killed): it can be detached."""
-    try:
-        return users_of(mount_point)
-    except OSError:
-        return []

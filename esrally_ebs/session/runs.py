@@ -24,7 +24,7 @@ from esrally_ebs.errors import PlanError, SetupError, near
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, be_called, run_in_terminal
 from esrally_ebs.machine.resources import home, plan_path, resource
 from esrally_ebs.model import Kind, Volume, parse_bound
-from esrally_ebs.plan import BaselineJob, ModifyPlan, Plan, load_plan
+from esrally_ebs.plan import ModifyPlan, Plan, load_plan
 from esrally_ebs.session import migration
 from esrally_ebs.session.measure import Prepare, measure_baseline
 from esrally_ebs.session.protocol import LiveSession, blocks, jobs_of, last_pass
@@ -249,6 +249,7 @@ def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str
 def _record(
     folder: SessionFolder, plan: Plan, volumes: Sequence[SimulatedVolume], say: Callable[[str], None]
 ) -> None:
+    """Record all jobs; those that begin together run on a volume with full buckets."""
     listed = [
         (round_, together, volume)
         for round_ in range(last_pass(plan) + 1)
@@ -256,29 +257,21 @@ def _record(
         for volume in volumes
     ]
     for number, (round_, together, volume) in enumerate(listed, start=1):
-        jobs = ", ".join(job.name for job in together)
-        say(f"fio {jobs} on {volume.spec.name} (virtual time): {number} of {len(listed)}")
-        _record_jobs(folder, together, volume, round_)
-
-
-def _record_jobs(
-    folder: SessionFolder, together: Sequence[BaselineJob], volume: SimulatedVolume, round_: int
-) -> None:
-    """Record jobs that begin together, on a volume with full buckets."""
-    refill_s = volume.refill()
-    volume.rest(max(job.rest for job in together))
-    begun_s = volume.clock_s
-    arm = volume.spec.name
-    texts = run_together([VolumeJob(volume=volume, job=job) for job in together])
-    for job, text in zip(together, texts, strict=True):
-        folder.write_baseline(round_, arm, job.name, text)
-        folder.rows_baseline(rows_of(text, job, arm, round_))
-        folder.note(
-            "simulated",
-            arm=arm,
-            job=job.name,
-            round=round_,
-            virtual_s=volume.clock_s - begun_s,
-            refill_s=refill_s,
-            levels=volume.levels(),
-        )
+        arm, jobs = volume.spec.name, ", ".join(job.name for job in together)
+        say(f"fio {jobs} on {arm} (virtual time): {number} of {len(listed)}")
+        refill_s = volume.refill()
+        volume.rest(max(job.rest for job in together))
+        begun_s = volume.clock_s
+        texts = run_together([VolumeJob(volume=volume, job=job) for job in together])
+        for job, text in zip(together, texts, strict=True):
+            folder.write_baseline(round_, arm, job.name, text)
+            folder.rows_baseline(rows_of(text, job, arm, round_))
+            folder.note(
+                "simulated",
+                arm=arm,
+                job=job.name,
+                round=round_,
+                virtual_s=volume.clock_s - begun_s,
+                refill_s=refill_s,
+                levels=volume.levels(),
+            )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -243,7 +243,7 @@ class MachineSteps:
             self._folder.update(dataset={"documents": self._plan.dataset.documents, "copied": False})
         else:
             self._copied = not self._needs.has_writes
-            self._folder.update(dataset=index.record())
+            self._folder.update(dataset=asdict(index))
             if self._plan.node.count > 1:  # a cluster that is to index by itself has no shards to compare yet
                 arms = self._route_equally(arms)
             for arm in arms:
@@ -334,7 +334,6 @@ class MachineSteps:
             self._say(text)
 
     def collect(self) -> None:
-        """Fetch what others recorded during the session."""
         cloudwatch.collect_in_time(self._folder, patience_s=self._patience_s)
 
     def report(self) -> tuple[str, str]:
@@ -349,7 +348,6 @@ class MachineSteps:
         return conclude(self._folder)
 
     def record_fault(self, text: str, exit_code: int) -> None:
-        """Record a fault as an event."""
         self._folder.note("fault", text=text, exit_code=exit_code)
 
     @property
@@ -373,11 +371,9 @@ class MachineSteps:
     def serve(
         self, on: Sequence[Volume], repository: Path | None = None, linked: Sequence[Path] = ()
     ) -> AbstractContextManager[Sequence[Node]]:
-        """Nodes on directories that are no arms, during the block."""
         return self._root.serve(on, self._needs.settings, repository, linked)
 
     def segments(self, cluster: Sequence[Node]) -> Sequence[nodes.Segment]:
-        """Segments of such nodes."""
         return self._root.segments(tuple(node.arm for node in cluster))
 
     def _start_nodes(self, on: Sequence[Volume]) -> tuple[Node, ...]:
@@ -385,7 +381,6 @@ class MachineSteps:
 
     @property
     def _settings(self) -> nodes.NodeSettings:
-        """Settings of the arms' nodes."""
         return replace(self._needs.settings, also_at=self._needs.also_at)
 
     def _check_segments(self, arm: Arm, index: dataset.Dataset) -> None:

@@ -210,7 +210,7 @@ def index_in(folder: Path) -> Dataset:
     (files / "_0.si").write_bytes(b"")
     facts = {"documents": 1, "bytes": 700_000, "segments": (), "hash": content_hash(folder / "elasticsearch")}
     made = Dataset(key="k", path=folder, **facts)
-    (folder / "dataset.json").write_text(seal(dump(made.record())))
+    (folder / "dataset.json").write_text(seal(dump(made)))
     return made
 
 
