@@ -28,8 +28,6 @@ _WATCH_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """Everything found out before a session."""
-
     arms: tuple[Arm, ...]
     checks: tuple[Check, ...] = ()
     record: Mapping[str, Any] | None = None  # for the session's environment; without account and credentials
@@ -94,7 +92,6 @@ def _with(arm: Arm, actual: Mapping[str, Volume]) -> Arm:
 
 
 def _as_it_is(volume: Volume, surveyed: Survey) -> Volume:
-    """The volume with its real type, limits and id."""
     name = volume.spec.name
     identity, members = surveyed.identities[name], surveyed.volumes_of(name)
     volume = replace(

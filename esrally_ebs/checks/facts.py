@@ -16,8 +16,6 @@ from esrally_ebs.plan import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """Requests and bytes of some devices during some seconds."""
-
     seconds: float
     requests: int
     bytes: int

@@ -184,7 +184,6 @@ def instance_burst(facts: Facts) -> Check | None:
 
 
 def other_io(facts: Facts) -> Check | None:
-    """Requests by others on an arm's devices."""
     watched = [(arm.name, arm.activity) for arm in facts.arms if arm.activity is not None]
     if not watched:
         return None

@@ -71,7 +71,6 @@ def _check_change(wanted: ModifyPlan, arm: VolumeSpec) -> None:
 
 
 def change_of(wanted: ModifyPlan) -> VolumeChange:
-    """The change that ``[modify]`` requests from AWS."""
     return VolumeChange(
         type=wanted.type,
         size_gib=None if wanted.size is None else wanted.size // GIB,

@@ -67,8 +67,6 @@ def demand(plan: Plan, model: Model, *, arm: str = "", share: float = 1.0) -> De
 
 
 class _Load:
-    """I/O on one volume at the speed that its limits allow."""
-
     def __init__(self, model: Model, credits: Limit) -> None:
         self._model = model
         self._credits = credits

@@ -34,7 +34,6 @@ class Caller:
         return cls(entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir)
 
     def become(self) -> None:
-        """Become this user for good: uid, groups and home."""
         os.initgroups(self.name, self.gid)
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)

@@ -50,8 +50,6 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """A whole disk below a file system."""
-
     name: str  # kernel name, e.g. nvme1n1
     sort: Sort
     volume_id: str = ""  # vol-...; "" if nothing here tells
@@ -76,12 +74,10 @@ class Stack:
 
     @property
     def names(self) -> frozenset[str]:
-        """The whole disks, by kernel name."""
         return frozenset(disk.name for disk in self.disks)
 
 
 def mounts_of(roots: Roots) -> list[Mount]:
-    """All mounts that this process sees."""
     source = roots.proc / "self" / "mountinfo"
     return parse_mountinfo(source.read_text(errors="surrogateescape"), str(source))
 
@@ -217,7 +213,6 @@ class _Descent:
         self.lowest: list[str] = []
 
     def disks_below(self, node: Path) -> Iterator[Disk]:
-        """Whole disks below a device in sysfs."""
         partition = node.name if (node / "partition").exists() else ""
         if partition:
             self.layers.append(f"partition {partition}")

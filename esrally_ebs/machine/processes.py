@@ -180,7 +180,6 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether this process is still running."""
         return Process.of(self.pid) == self
 
     def alive_in(self, namespace: str) -> bool | None:
@@ -195,7 +194,6 @@ class Process:
         return False if ours == FIRST_NAMESPACE else None
 
     def signal(self, number: int) -> None:
-        """Send a signal if this process is still running."""
         with suppress(ProcessLookupError):
             descriptor = os.pidfd_open(self.pid)  # stays this process's, even if its pid is reused
             try:

@@ -192,7 +192,6 @@ class TracingInstance:
         return sum(int(count) for text in stats for count in _LOST.findall(text))
 
     def stop(self) -> None:
-        """Stop tracing; the buffer keeps its contents."""
         self._write("tracing_on", "0")
 
     def remove(self) -> None:
@@ -224,7 +223,6 @@ class BufferReader:
 
     @classmethod
     def open(cls, instance: TracingInstance) -> "BufferReader":
-        """For all processors."""
         paths = sorted(instance.path.glob("per_cpu/cpu*/trace_pipe_raw"))
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
         return cls([os.open(path, flags) for path in paths], instance.page_bytes)

@@ -33,12 +33,10 @@ def post(port: int, path: str, body: Mapping[str, Any] | None = None, *, timeout
 
 
 def put(port: int, path: str, body: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """``PUT path`` with a JSON body; otherwise like ``get``."""
     return _send("PUT", port, path, 30.0, body)
 
 
 def delete(port: int, path: str) -> Any:  # noqa: ANN401 - JSON
-    """``DELETE path``; otherwise like ``get``."""
     return _send("DELETE", port, path, 30.0)
 
 

@@ -36,8 +36,6 @@ ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container's current state."""
-
     pid: int  # of its first process, in the host's namespace; 0 if not running
     running: bool
     exit_code: int
@@ -118,7 +116,6 @@ def inspect(container: str) -> Container | None:
 
 
 def parse_inspect(text: str) -> Container:
-    """The first container of ``docker container inspect``."""
     container: dict[str, Any] = json.loads(text)[0]
     state = container["State"]
     published = container.get("NetworkSettings", {}).get("Ports") or {}

@@ -136,8 +136,6 @@ def _add_content(digest: "hashlib._Hash", path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shard:
-    """One copy of a shard."""
-
     index: str
     number: int
     role: str  # primary or replica

@@ -38,8 +38,6 @@ _READY_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BroughtBack:
-    """Facts about bringing an arm back."""
-
     seconds: float
     files: int
     bytes: int

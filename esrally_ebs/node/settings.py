@@ -43,7 +43,6 @@ def of_all_arms(settings: NodeSettings, arms: int) -> NodeSettings:
 
 
 def compose_variables(settings: NodeSettings) -> dict[str, str]:
-    """Variables of ``compose/node.yml`` that follow from these settings."""
     return {
         "ES_HEAP": f"{settings.heap_bytes}",
         "ES_MEMORY": f"{settings.memory_bytes}b",

@@ -111,7 +111,6 @@ class Snapshot:
         return float(sum(path.stat().st_size for path in files))
 
     def _ids(self) -> list[str]:
-        """Folders of the wanted indices."""
         uuid = self._facts["uuid"]
         names = map(re.escape, self.indices)
         # backing indices of a data stream; shrunk ones have a prefix

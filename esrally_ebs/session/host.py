@@ -85,7 +85,6 @@ class HostSteps(RootSteps):
         return time.time()
 
     def facts(self) -> dict[str, Any]:
-        """Facts about this machine."""
         return environment.describe((), {})
 
     def boot_id(self) -> str:
@@ -119,7 +118,6 @@ class HostSteps(RootSteps):
         self.begin(session, home() / "sessions" / session, ())  # no record here: the coordinator has it
 
     def look(self, plan: Plan, host: str, arms: tuple[Arm, ...]) -> arm_checks.Guarded:
-        """Find out what the arms really are, and check them."""
         guarded = arm_checks.look_at(_own(plan, host), arms)
         self._arms = {arm.name: arm for arm in guarded.arms}
         return guarded
@@ -133,7 +131,6 @@ class HostSteps(RootSteps):
             raise diagnosis.explain(error, self.cause(arm)) or error from error
 
     def has(self, key: _Key) -> bool:
-        """Whether an index is already kept under that key."""
         return dataset.cached(home(), key) is not None
 
     def receive(self, key: _Key, path: str, data: Base64Bytes) -> None:
@@ -206,7 +203,6 @@ class HostSteps(RootSteps):
         return log.new()
 
     def cause(self, arm: str) -> str | None:
-        """What is broken on an arm; None if nothing is."""
         return diagnosis.cause(self._arm(arm))
 
     @contextmanager

@@ -341,7 +341,6 @@ class Forward:
         self._process.kill()
 
     def close(self) -> None:
-        """Close the forward; idempotent."""
         self._process.kill()
         self._process.communicate()
         self._errors.close()

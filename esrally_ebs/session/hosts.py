@@ -286,7 +286,6 @@ class DataHosts(RootSteps):
         return self._client(arm).steps.evict(arm=arm)
 
     def counters(self, arm: str) -> list[dict[str, float]]:
-        """Counters of each volume of an arm and of the node on it."""
         return self._on_each(self._plan.node_names(arm), lambda steps, _: steps.counters(arm=arm))
 
     def sample(self) -> Second:

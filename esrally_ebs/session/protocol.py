@@ -209,7 +209,6 @@ def jobs_of(plan: Plan, round_: int) -> list[BaselineJob]:
 
 
 def last_pass(plan: Plan) -> int:
-    """Number of fio passes at the session's end."""
     return max((job.repeat for job in plan.baseline), default=0)
 
 

@@ -72,7 +72,6 @@ class RootSteps:
         return 0.0 if self.is_over or (self._run / STAYS).exists() else reaper.ends_within_s(self._run)
 
     def image(self) -> str:
-        """The image that nodes run. Raises SetupError if this machine has none."""
         return nodes.choose_image(os.environ)
 
     def begin(self, session: str, folder: Path, watched: _Watched) -> None:
@@ -126,7 +125,6 @@ class RootSteps:
             return self._bind(data, self.caller.uid, read_only=read_only).spec.name
 
     def give_back(self) -> None:
-        """Undo all calls of ``lend``."""
         with self._lock:
             for name in tuple(self._lent):
                 volumes.detach(self._run / name)
@@ -235,7 +233,6 @@ class RootSteps:
         self._context.save()
 
     def _with_nodes(self, arm: Arm) -> Arm:
-        """The arm with its current nodes."""
         members = (replace(one, node=self._nodes.get(one.volume.spec.name)) for one in arm.members)
         return replace(arm, members=tuple(members))
 
@@ -251,7 +248,6 @@ class RootSteps:
         return nodes.segments(*(self._of(self._nodes, name) for name in on))
 
     def keep(self, arm: str) -> None:
-        """Keep an arm's index for ``bring_back``."""
         kept.keep(self._of(self._volumes, arm), of=self._caller_uid)
 
     def bring_back(self, arm: str) -> kept.BroughtBack:
@@ -398,13 +394,13 @@ class RootSteps:
                 self._starting -= 1
 
     @property
+    def _caller_uid(self) -> int | None:
+        return self.caller.uid if self.caller else None
+
+    @property
     def _published(self) -> Context:
         assert self._context is not None, "its nodes, jobs and faults come after it was published"
         return self._context
-
-    @property
-    def _caller_uid(self) -> int | None:
-        return self.caller.uid if self.caller else None
 
     @property
     def _run(self) -> Path:

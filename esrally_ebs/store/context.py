@@ -30,8 +30,6 @@ OF_CALLER = "of_caller"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One volume of an arm, and the node on it."""
-
     volume: Volume
     node: Node | None = None  # if one node serves all arms, its data directory is the arm's part of it
 
@@ -48,7 +46,6 @@ class Arm:
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
-        """The volume of each node."""
         return tuple(member.volume for member in self.members)
 
     @property
