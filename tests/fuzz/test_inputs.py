@@ -22,6 +22,7 @@ import pytest
 from mutations import ODD, changed, mutated
 from small_plan import small_plan
 from stored import GP2
+from usage_logs import IOSTAT
 
 from esrally_ebs import report
 from esrally_ebs.advice.advice import usage_options
@@ -308,15 +309,6 @@ STATS = json.dumps(
     {**dict.fromkeys(COUNTERS, 5), **{f"{op}_io_latency_histogram": BINS for op in ("read", "write")}}
 )
 
-IOSTAT = """
-11/22/2026 11:59:50 PM
-Device r/s rkB/s w/s wkB/s
-nvme1n1 99.00 9999.00 1.00 4.00
-
-11/23/2026 12:00:00 AM
-Device r/s rkB/s w/s wkB/s
-nvme1n1 1000.00 16000.00 10.00 40.00
-"""
 SUMS = {"Timestamps": ["2026-11-22T10:00:00+00:00", "2026-11-22T10:01:00+00:00"], "Values": [600, 1200]}
 NAMES = ("ReadOps", "ReadBytes", "WriteOps", "WriteBytes")
 CLOUDWATCH = json.dumps({"MetricDataResults": [{"Label": f"Volume{name}", **SUMS} for name in NAMES]})

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_machine import LOCAL_MODEL, FakeMachine
 
 from esrally_ebs.aws.ebs_statistics import ADMIN_COMMAND, COMMAND, COUNTERS, Bin, LogPage, StatisticsReader
 from esrally_ebs.errors import MeasurementError, SetupError
-from esrally_ebs.model import Kind, Volume, VolumeSpec
-from esrally_ebs.telemetry.sources import EXCEEDED, EbsStatistics, ebs_statistics
+from esrally_ebs.telemetry.sources import EXCEEDED, EbsStatistics
 
 PAGE = struct.pack("<II11Q", 0x3C23B510, 0, *range(100, 111)).ljust(4096, b"\0")
 
@@ -166,31 +164,3 @@ def test_the_growth_of_one_member_hides_no_other_that_begins_anew() -> None:
     source.read(0.0)
     with pytest.raises(MeasurementError, match="total_read_ops has begun anew"):
         source.read(1.0)
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> FakeMachine:
-    made = FakeMachine(tmp_path)
-    made.nvme("nvme1n1", "259:2", serial="vol0123456789abcdef0")
-    made.nvme("nvme2n1", "259:3", serial="AWS0123456789ABCDEF0", model=LOCAL_MODEL)
-    made.device("loop3", "7:3")
-    for point, name, number in (
-        ("/mnt/ebs", "nvme1n1", "259:2"),
-        ("/mnt/local", "nvme2n1", "259:3"),
-        ("/mnt/loop", "loop3", "7:3"),
-    ):
-        made.mount(point, f"/dev/{name}", number)
-    return made
-
-
-@pytest.mark.parametrize(("mount", "there"), [("/mnt/ebs", True), ("/mnt/local", True), ("/mnt/loop", False)])
-def test_only_ebs_and_instance_store_have_such_statistics(
-    machine: FakeMachine, mount: str, there: bool
-) -> None:
-    volume = Volume(
-        spec=VolumeSpec(name="a", type="mounted", size_bytes=1),
-        kind=Kind.EBS,
-        mount=Path(mount),
-        device="whatever",
-    )
-    assert (ebs_statistics(volume, machine.roots) is not None) == there
