@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 
-from loopback_server import serving
+from loopback_server import Answers, serving
 
 TOKEN = "AQAEAsession-token-of-the-metadata-service=="
 
@@ -25,28 +24,19 @@ def imds(
     """Serve ``items`` until the block ends, each without its last ``cut`` characters."""
     service: FakeImds
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answers):
         def do_PUT(self) -> None:
             service.requests.append(f"PUT {self.path}")
             lives = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "0").isdigit()
-            self._answer(token_status if lives else 400, token)
+            self.answer(token, token_status if lives else 400)
 
         def do_GET(self) -> None:
             service.requests.append(f"GET {self.path}")
             item = self.path.removeprefix("/latest/meta-data/")
             if self.headers.get("X-aws-ec2-metadata-token") != token:
-                self._answer(401, "")
+                self.answer("", 401)
             else:
-                self._answer(200 if item in items else 404, items.get(item, "not found"), cut)
-
-        def _answer(self, status: int, text: str, cut: int = 0) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text[: len(text) - cut].encode())
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
+                self.answer(items.get(item, "not found"), 200 if item in items else 404, cut=cut)
 
     with serving(Handler) as port:
         service = FakeImds(f"http://127.0.0.1:{port}")

@@ -2,9 +2,26 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A handler that gives whole answers, and prints nothing."""
+
+    def answer(
+        self, text: str = "{}", status: int = 200, headers: Iterable[tuple[str, str]] = (), *, cut: int = 0
+    ) -> None:
+        """``cut``: so many characters are promised and never sent."""
+        self.send_response(status)
+        for name, value in (("Content-Length", str(len(text))), *headers):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(text[: len(text) - cut].encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 @contextmanager

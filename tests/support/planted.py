@@ -13,11 +13,10 @@ import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from loopback_server import serving
+from loopback_server import Answers, serving
 
 KEY_ID = "AKIAPLANTED0EXAMPLE7"
 OTHER_KEY_ID = "ASIAQUOTED0EXAMPLE42"  # which only an error message tells
@@ -102,7 +101,7 @@ def _pieces(secret: str) -> set[str]:
     return {secret[at : at + _PIECE] for at in range(0, max(len(secret) - _PIECE, 0) + 1, _PIECE // 2)}
 
 
-class _Refusing(BaseHTTPRequestHandler):
+class _Refusing(Answers):
     """Every call is refused, in the form of the protocol that it was made in."""
 
     def do_POST(self) -> None:
@@ -112,20 +111,13 @@ class _Refusing(BaseHTTPRequestHandler):
         else:
             error = f"<Code>SignatureDoesNotMatch</Code><Message>{html.escape(QUOTING)}</Message>"
             body = f"<Response><Errors><Error>{error}</Error></Errors></Response>"
-        self._answer(body)
+        self._refuse(body)
 
     def do_GET(self) -> None:
-        self._answer(json.dumps({"ErrorCode": "SignatureDoesNotMatch", "Message": QUOTING}))
+        self._refuse(json.dumps({"ErrorCode": "SignatureDoesNotMatch", "Message": QUOTING}))
 
-    def _answer(self, body: str) -> None:
-        self.send_response(403)
-        self.send_header("X-Amzn-ErrorType", "SignatureDoesNotMatch")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+    def _refuse(self, body: str) -> None:
+        self.answer(body, 403, [("X-Amzn-ErrorType", "SignatureDoesNotMatch")])
 
 
 @contextmanager

@@ -1,15 +1,19 @@
 """Rally's own configuration, as its processes have it."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import esrally
+import pytest
 from esrally import config
 from esrally.track import loader
 
 from esrally_ebs.machine.resources import resource
+from esrally_ebs.rally import any_track
 
+Config = Any  # Rally is untyped
 SEARCH = {"operation-type": "search", "body": {}}
 
 
@@ -45,3 +49,9 @@ def written(cfg: Any, folder: Path, **parts: Any) -> Any:  # noqa: ANN401 - JSON
     folder.mkdir(exist_ok=True)
     (folder / "track.json").write_text(json.dumps({"version": 2, "description": "d", **parts}))
     return read_track(cfg, folder)
+
+
+def as_our_command(monkeypatch: pytest.MonkeyPatch, given: Mapping[str, object]) -> None:
+    """Rally's processes are those that ``esrally-ebs race`` starts, with this of its command line."""
+    for name, value in any_track.environment(given).items():
+        monkeypatch.setenv(name, value)

@@ -4,12 +4,11 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback_server import serving
+from loopback_server import Answers, serving
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.node import api
@@ -51,15 +50,10 @@ def test_any_answer_has_a_reason_of_one_line_or_none(answer: object) -> None:
 def port() -> Iterator[int]:
     """A node that refuses everything, with the body that the path names."""
 
-    class Refusing(BaseHTTPRequestHandler):
+    class Refusing(Answers):
         def do_GET(self) -> None:
-            self.send_response(500)
-            self.end_headers()
             body = {"/why": json.dumps({"error": {"reason": "no such thing"}}), "/html": "<html>"}
-            self.wfile.write(body.get(self.path, "").encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing is printed."""
+            self.answer(body.get(self.path, ""), 500)
 
     with serving(Refusing) as port:
         yield port
@@ -116,14 +110,10 @@ def test_an_error_says_what_the_node_said(port: int, path: str, says: str) -> No
     ],
 )
 def test_a_node_that_lacks_a_shard_says_which_and_why(facts: dict[str, object], says: str) -> None:
-    class Explaining(BaseHTTPRequestHandler):
+    class Explaining(Answers):
         def do_GET(self) -> None:
-            self.send_response(400 if "error" in facts else 200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"index": "logs", "shard": 3, **facts}).encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing is printed."""
+            status = 400 if "error" in facts else 200
+            self.answer(json.dumps({"index": "logs", "shard": 3, **facts}), status)
 
     with serving(Explaining) as port:
         assert api.missing_shard(port)[: len(says) or None] == says
@@ -132,19 +122,13 @@ def test_a_node_that_lacks_a_shard_says_which_and_why(facts: dict[str, object], 
 def test_requests_that_follow_one_another_go_by_one_connection_until_the_node_closes_it() -> None:
     callers: list[int] = []
 
-    class Answering(BaseHTTPRequestHandler):
+    class Answering(Answers):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             callers.append(self.client_address[1])
-            self.send_response(200)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
+            self.answer()
             self.close_connection = self.path == "/last"
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing is printed."""
 
     with serving(Answering) as port:
         for path in ("/", "/", "/last"):

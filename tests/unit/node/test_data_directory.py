@@ -9,12 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from es_gp3 import node_of
-from loopback_server import serving
+from loopback_server import Answers, serving
 
 from esrally_ebs.errors import EbsError, MeasurementError, PlanError, SetupError
 from esrally_ebs.node import data_directory
@@ -279,7 +278,7 @@ def test_a_directory_is_not_copied_into_itself(data: Path) -> None:
     assert not (data / "home").exists()
 
 
-class Indices(BaseHTTPRequestHandler):
+class Indices(Answers):
     """A node that serves three indices, one of which has an alias, and removes none."""
 
     def do_GET(self) -> None:
@@ -287,9 +286,7 @@ class Indices(BaseHTTPRequestHandler):
         indices.append({"name": "shut", "attributes": ["closed"]})
         aliases = [{"name": "current", "indices": ["logs-2"]}]
         there = {"indices": indices, "aliases": aliases, "data_streams": []}
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(there).encode() if self.path.startswith("/_resolve") else b"{}")
+        self.answer(json.dumps(there) if self.path.startswith("/_resolve") else "{}")
 
     do_POST = do_GET
 

@@ -3,14 +3,13 @@
 import json
 from contextlib import nullcontext
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from es_gp3 import node_of
-from loopback_server import serving
+from loopback_server import Answers, serving
 from stored import GP2
 
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
@@ -53,15 +52,10 @@ def test_a_record_that_was_damaged_says_what_to_remove(tmp_path: Path, text: str
 def test_clusters_can_be_changed_and_write_no_logs_into_indices_if_they_can(status: int) -> None:
     sent: list[dict[str, Any]] = []
 
-    class Answering(BaseHTTPRequestHandler):
+    class Answering(Answers):
         def do_PUT(self) -> None:
             sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing is printed."""
+            self.answer(status=status)
 
     with serving(Answering) as port:
         dataset._set_cluster(replace(node_of(1), port=port))

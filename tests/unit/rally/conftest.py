@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from esrally import log, paths
 from esrally.driver import runner
+from rally_configuration import Config, configuration
 
 from esrally_ebs.rally import patches
 
@@ -30,6 +31,12 @@ def rally_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("RALLY_HOME", str(tmp_path_factory.mktemp("rally")))
     Path(paths.logs()).mkdir(parents=True)
     shutil.copy(log.TEMPLATE_PATH, log.log_config_path())
+
+
+@pytest.fixture
+def cfg(tmp_path: Path) -> Config:
+    """Rally's configuration of a race on nodes that the pack starts."""
+    return configuration(tmp_path, pipeline="from-sources")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from esrally import actor, racecontrol
 from esrally.track import loader
+from rally_configuration import as_our_command
 from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited
 
 from esrally_ebs.errors import EbsError, MeasurementError, PlanError, SetupError
@@ -178,8 +179,7 @@ def test_an_error_of_the_tracks_own_processor_is_one_line(
     (tmp_path / "mine" / "track.py").write_text(
         f"{text}def register(registry):\n    registry.register_track_processor(Own())\n"
     )
-    for name, value in any_track.environment({"plan": "smoke"}).items():
-        monkeypatch.setenv(name, value)
+    as_our_command(monkeypatch, {"plan": "smoke"})
     copy = SimpleNamespace(TrackPluginReader=type("Reader", (loader.TrackPluginReader,), {}))
     any_track.join(copy)  # type: ignore[arg-type]
     made: list[Any] = []

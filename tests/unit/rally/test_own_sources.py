@@ -16,7 +16,7 @@ import pytest
 import user_tracks
 from esrally import track as rally_track
 from esrally.track import params as rally_params
-from rally_configuration import configuration, read_track
+from rally_configuration import Config, read_track
 from small_plan import TWO_ARMS
 
 from esrally_ebs.plan import parse_plan
@@ -245,9 +245,8 @@ def test_clients_of_other_workers_do_not_ask_the_same(drawn: rally_track.Task) -
     ],
 )
 def test_a_dataset_is_another_when_a_file_that_the_tracks_own_tasks_may_read_is_another(
-    tmp_path: Path, made_by: dict[str, Any], others: int
+    cfg: Config, tmp_path: Path, made_by: dict[str, Any], others: int
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     folder = tmp_path / "papers"
     folder.mkdir()
     user_tracks.papers(folder)

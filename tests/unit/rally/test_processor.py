@@ -13,13 +13,13 @@ from esrally import config, racecontrol
 from esrally import track as rally_track
 from esrally.track import loader
 from esrally.utils import opts
-from rally_configuration import configuration, read_track, written
+from rally_configuration import Config, as_our_command, configuration, read_track, written
 from small_plan import TWO_ARMS
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.plan import parse_plan
-from esrally_ebs.rally import any_track, processor
+from esrally_ebs.rally import processor
 from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
 from esrally_ebs.rally.recovery import RECOVERY
 from esrally_ebs.rally.settings import PLAIN, race_settings
@@ -65,8 +65,7 @@ def test_our_own_command_does_not_race_nodes_that_are_no_arms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: str
 ) -> None:
     cfg = configuration(tmp_path, pipeline=pipeline, documents=300)
-    for name, value in any_track.environment({"set": {}}).items():
-        monkeypatch.setenv(name, value)
+    as_our_command(monkeypatch, {"set": {}})
     with pytest.raises(PlanError, match=f"^--pipeline {pipeline}: is of other nodes than"):
         loader.load_track(cfg)
     other = configuration(tmp_path, pipeline=None, documents=300)  # of a race's other processes
@@ -208,9 +207,9 @@ def test_test_mode_generates_the_thousand_documents_that_rally_then_reads(tmp_pa
 
 @pytest.mark.parametrize(("line_bytes", "at_once"), [(300, 5000), (8_389, 999), (20_000_000, 1)])
 def test_large_documents_are_indexed_by_smaller_bulk_requests(
-    tmp_path: Path, line_bytes: int, at_once: int
+    cfg: Config, tmp_path: Path, line_bytes: int, at_once: int
 ) -> None:
-    cfg, folder = configuration(tmp_path, pipeline="from-sources"), resource("tracks") / "recovery-ebs"
+    folder = resource("tracks") / "recovery-ebs"
     track = read_track(cfg, folder)
     (documents,) = track.corpora[0].documents
     documents.document_file, documents.number_of_documents = str(tmp_path / "documents.json"), 2
@@ -268,8 +267,9 @@ def test_an_earlier_race_that_has_ended_is_not_the_command_of_this_one(
 
 
 @pytest.mark.usefixtures("no_runners", "rally")
-def test_a_runner_that_rally_refuses_is_named_in_a_track_that_has_our_line(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_a_runner_that_rally_refuses_is_named_in_a_track_that_has_our_line(
+    cfg: Config, tmp_path: Path
+) -> None:
     search = {"operation": {"operation-type": "search", "index": "a", "body": {}}}
     track = written(cfg, tmp_path / "mine", schedule=[search])
     (tmp_path / "mine" / "track.py").write_text(
@@ -290,10 +290,9 @@ def test_a_runner_that_rally_refuses_is_named_in_a_track_that_has_our_line(tmp_p
     ids=["cut off", "a page", "cut off gz"],
 )
 def test_an_archive_that_is_not_whole_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: str, content: bytes, line: str
+    cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: str, content: bytes, line: str
 ) -> None:
     monkeypatch.setenv("PATH", "")  # Rally prefers programs, and then tries Python's libraries
-    cfg = configuration(tmp_path, pipeline="from-sources")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / archive).write_bytes(content)
     track = written(

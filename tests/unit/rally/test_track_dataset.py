@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,8 +19,8 @@ from esrally import track as rally_track
 from esrally.driver import runner
 from esrally.track import loader
 from esrally.utils import opts
-from loopback_server import serving
-from rally_configuration import SEARCH, configuration, read_track, written
+from loopback_server import Answers, serving
+from rally_configuration import SEARCH, Config, configuration, read_track, written
 from small_plan import TWO_ARMS
 
 from esrally_ebs.errors import PlanError, SetupError
@@ -44,12 +43,9 @@ def shape(track_dir: Path, cfg: Any) -> str:  # noqa: ANN401 - Rally's
 
 
 def test_a_dataset_is_another_when_a_task_a_mapping_the_documents_or_the_code_is_another(
-    tmp_path: Path,
+    cfg: Config, tmp_path: Path
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
-    folder = tmp_path / "places"
-    folder.mkdir()
-    user_tracks.places(folder)
+    folder = user_tracks.places(tmp_path / "places")
     shapes = [shape(folder, cfg)]
     (folder / ".#track.py").symlink_to("me@machine.123")  # as Emacs locks what is edited
     shapes.append(shape(folder, cfg))
@@ -70,9 +66,8 @@ def test_a_dataset_is_another_when_a_task_a_mapping_the_documents_or_the_code_is
 
 
 def test_a_dataset_is_another_when_code_beside_the_track_that_it_imports_is_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     monkeypatch.setenv("RALLY_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])  # which Rally puts tmp_path before
     for name in ("places", "shared_by_tracks", "other_track"):
@@ -104,9 +99,8 @@ def test_a_dataset_is_another_when_code_beside_the_track_that_it_imports_is_anot
 
 
 def test_hidden_files_and_packages_elsewhere_are_no_code_of_a_track(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     for name, folder in (("places.sources", "places/sources"), ("places.far", "elsewhere/far")):
         (tmp_path / folder).mkdir(parents=True)
         package = ModuleType(name)
@@ -120,18 +114,19 @@ def test_hidden_files_and_packages_elsewhere_are_no_code_of_a_track(
     assert shape(tmp_path / "places", cfg) == before
 
 
-def test_a_dataset_is_another_when_other_tasks_run_beside_one_another(tmp_path: Path) -> None:
+def test_a_dataset_is_another_when_other_tasks_run_beside_one_another(cfg: Config, tmp_path: Path) -> None:
     tasks = [{"operation": {"name": name, "operation-type": "refresh"}} for name in "ab"]
     schedules = [tasks, [{"parallel": {"tasks": tasks}}], [{"parallel": {"clients": 1, "tasks": tasks}}]]
-    cfg, shapes = configuration(tmp_path, pipeline="from-sources"), set()
+    shapes = set()
     for number, schedule in enumerate(schedules):
         (tmp_path / str(number)).mkdir()
         shapes.add(str(tasks_of(cfg, tmp_path / str(number), *schedule).shape()))
     assert len(shapes) == 3
 
 
-def test_the_tracks_own_code_has_the_parameters_of_the_challenge_when_it_indexes(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_the_tracks_own_code_has_the_parameters_of_the_challenge_when_it_indexes(
+    cfg: Config, tmp_path: Path
+) -> None:
     cfg.add(config.Scope.benchmark, "track", "challenge.name", "morning")
     shapes = set()
     for parameters in ({}, {"start-date": "2020-01-01"}, {"start-date": "2020-01-02"}):
@@ -147,8 +142,9 @@ def test_the_tracks_own_code_has_the_parameters_of_the_challenge_when_it_indexes
     assert len(shapes) == 3
 
 
-def test_documents_that_a_track_calls_generated_are_not_taken_for_the_packs(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_documents_that_a_track_calls_generated_are_not_taken_for_the_packs(
+    cfg: Config, tmp_path: Path
+) -> None:
     documents = {"source-file": "generated/0.json", "document-count": 7, "target-index": "a"}
     track = written(
         cfg,
@@ -164,12 +160,9 @@ def test_documents_that_a_track_calls_generated_are_not_taken_for_the_packs(tmp_
     assert not list(pack.on_prepare_track(track, "unused"))
 
 
-def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
-    folder = tmp_path / "papers"
-    folder.mkdir()
-    user_tracks.papers(folder)
+def test_documents_that_are_not_there_are_one_line(cfg: Config, tmp_path: Path) -> None:
+    folder = user_tracks.papers(tmp_path / "papers")
     (folder / "papers.json").unlink()
-    cfg = configuration(tmp_path, pipeline="from-sources")
     track = read_track(cfg, folder)
     pack = processor.Pack()
     loader.TrackProcessorRegistry(cfg).register_track_processor(pack)  # which gives it what Rally gives
@@ -190,11 +183,10 @@ def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
         ([{}, {"ingest-percentage": 50}], 1.5),  # the first half again
     ],
 )
-def test_room_is_asked_for_what_is_indexed(tmp_path: Path, given: list[Any], share: float) -> None:
-    folder = tmp_path / "papers"
-    folder.mkdir()
-    user_tracks.papers(folder)
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_room_is_asked_for_what_is_indexed(
+    cfg: Config, tmp_path: Path, given: list[Any], share: float
+) -> None:
+    folder = user_tracks.papers(tmp_path / "papers")
     track = read_track(cfg, folder)
     bulks = [
         rally_track.Task(f"{number}", rally_track.Operation("bulk", "bulk", params={"bulk-size": 5, **own}))
@@ -209,9 +201,8 @@ def test_room_is_asked_for_what_is_indexed(tmp_path: Path, given: list[Any], sha
     [({}, "--track-params=data:/path"), (any_track.environment({"set": {}}), "--set dataset.data=/path")],
 )
 def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, str], way: str
+    cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, str], way: str
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     track = written(cfg, tmp_path / "mine", schedule=[{"operation": SEARCH}])
     for name, value in own.items():  # Rally refuses parameters that the track lacks
         monkeypatch.setenv(name, value)
@@ -219,12 +210,13 @@ def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(
         processor.Pack()._source(with_tasks(track, []), race_settings(cfg).plan)
 
 
-def test_an_index_that_only_a_template_makes_is_not_created_before_its_documents(tmp_path: Path) -> None:
+def test_an_index_that_only_a_template_makes_is_not_created_before_its_documents(
+    cfg: Config, tmp_path: Path
+) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "documents.json").write_text('{"a": 1}\n')
     documents = {"source-file": "documents.json", "document-count": 1, "target-index": "logs-1"}
-    cfg = configuration(tmp_path, pipeline="from-sources")
     track = written(
         cfg,
         folder,
@@ -236,8 +228,7 @@ def test_an_index_that_only_a_template_makes_is_not_created_before_its_documents
     assert [corpus.name for corpus in loader.used_corpora(made)] == ["logs"]
 
 
-def test_data_of_ones_own_must_have_the_data_streams_of_the_track(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_data_of_ones_own_must_have_the_data_streams_of_the_track(cfg: Config, tmp_path: Path) -> None:
     plan = parse_plan(TWO_ARMS, "p.toml", {"dataset.data": "/data"})
     operation = {**SEARCH, "data-stream": "logs"}
     track = written(
@@ -248,11 +239,8 @@ def test_data_of_ones_own_must_have_the_data_streams_of_the_track(tmp_path: Path
     assert source.searched == ["logs"]
 
 
-def test_a_track_that_only_searches_gets_all_its_documents_indexed(tmp_path: Path) -> None:
-    folder = tmp_path / "papers"
-    folder.mkdir()
-    user_tracks.papers(folder)
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_a_track_that_only_searches_gets_all_its_documents_indexed(cfg: Config, tmp_path: Path) -> None:
+    folder = user_tracks.papers(tmp_path / "papers")
     track = read_track(cfg, folder)
     made = with_tasks(track, [])
     assert [task.operation.type for task in made.challenges[0].schedule] == [
@@ -278,9 +266,8 @@ def operation(name: str, kind: str = "search") -> dict[str, Any]:
     ],
 )
 def test_searches_that_are_chosen_alone_have_what_their_challenge_does_before_them(
-    tmp_path: Path, chosen: list[str], makes: list[list[str]]
+    cfg: Config, tmp_path: Path, chosen: list[str], makes: list[list[str]]
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     cfg.add(config.Scope.benchmark, "track", "include.tasks", chosen)
     beside = [operation("middle"), operation("append", "bulk")]
     schedule = [
@@ -295,9 +282,8 @@ def test_searches_that_are_chosen_alone_have_what_their_challenge_does_before_th
 
 
 def test_searches_that_are_chosen_alone_get_all_documents_where_their_challenge_indexes_none(
-    tmp_path: Path,
+    cfg: Config, tmp_path: Path
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     cfg.add(config.Scope.benchmark, "track", "include.tasks", ["q"])
     track = written(
         cfg, tmp_path / "mine", schedule=[operation("cluster-health", "cluster-health"), operation("q")]
@@ -305,8 +291,9 @@ def test_searches_that_are_chosen_alone_get_all_documents_where_their_challenge_
     assert left_out(cfg, track, track.challenges[0].schedule[1:]) == []
 
 
-def test_a_track_is_read_again_as_it_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_a_track_is_read_again_as_it_is_here(
+    cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cfg.add(config.Scope.benchmark, "track", "include.tasks", ["q"])
     track = written(cfg, tmp_path / "mine", schedule=[operation("index", "bulk"), operation("q")])
     asked: list[dict[str, bool]] = []
@@ -340,9 +327,8 @@ NOBODY = replace(node_of(1), port=1)
 @pytest.mark.usefixtures("no_runners")
 @pytest.mark.parametrize(("clients", "order"), [({"clients": 1}, "slow fast "), ({}, "fast slow ")])
 def test_a_parallel_element_has_no_more_clients_than_it_says(
-    tmp_path: Path, clients: dict[str, int], order: str
+    cfg: Config, tmp_path: Path, clients: dict[str, int], order: str
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     tasks = [
         {"operation": {"name": name, "operation-type": "note", "seconds": seconds}}
         for name, seconds in (("slow", 0.3), ("fast", 0.0))
@@ -378,9 +364,8 @@ def register(registry):
     ],
 )
 def test_settings_that_a_track_makes_for_its_searches_outlive_the_node_that_indexes(
-    tmp_path: Path, operation: dict[str, str]
+    cfg: Config, tmp_path: Path, operation: dict[str, str]
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     body = {"persistent": {"a": 1, "b": 1}, "transient": {"b": 2, "search.max_buckets": 9}}
     source = tasks_of(cfg, tmp_path, {"operation": {**operation, "body": body}})
     (tmp_path / "mine" / "track.py").write_text(
@@ -405,22 +390,18 @@ def register(registry):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
 @pytest.mark.usefixtures("no_runners")
-def test_policies_and_results_of_tasks_that_a_track_makes_end_with_its_indexing(tmp_path: Path) -> None:
+def test_policies_and_results_of_tasks_that_a_track_makes_end_with_its_indexing(
+    cfg: Config, tmp_path: Path
+) -> None:
     asked: list[str] = []
 
-    class Answering(BaseHTTPRequestHandler):
+    class Answering(Answers):
         def do_POST(self) -> None:
             asked.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"{}")
+            self.answer()
 
         do_DELETE = do_POST
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing is printed."""
-
-    cfg = configuration(tmp_path, pipeline="from-sources")
     source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "sleep", "duration": 0}})
     with serving(Answering) as port:
         source.build(replace(NOBODY, port=port))
@@ -429,8 +410,8 @@ def test_policies_and_results_of_tasks_that_a_track_makes_end_with_its_indexing(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
 @pytest.mark.usefixtures("no_runners")
-def test_replicas_that_one_node_cannot_have_are_not_waited_for(tmp_path: Path) -> None:
-    class Yellow(BaseHTTPRequestHandler):
+def test_replicas_that_one_node_cannot_have_are_not_waited_for(cfg: Config, tmp_path: Path) -> None:
+    class Yellow(Answers):
         def do_GET(self) -> None:
             health = {
                 "status": "yellow",
@@ -438,16 +419,9 @@ def test_replicas_that_one_node_cannot_have_are_not_waited_for(tmp_path: Path) -
                 "unassigned_shards": 3,
                 "relocating_shards": 0,
             }
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("X-Elastic-Product", "Elasticsearch")
-            self.end_headers()
-            self.wfile.write(json.dumps(health).encode())
+            of_client = ("Content-Type", "application/json"), ("X-Elastic-Product", "Elasticsearch")
+            self.answer(json.dumps(health), headers=of_client)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing is printed."""
-
-    cfg = configuration(tmp_path, pipeline="from-sources")
     waits = {"operation-type": "cluster-health", "request-params": {"wait_for_status": "green"}}
     source = tasks_of(cfg, tmp_path, {"name": "green", "operation": {**waits, "retry-until-success": True}})
     with (
@@ -459,8 +433,7 @@ def test_replicas_that_one_node_cannot_have_are_not_waited_for(tmp_path: Path) -
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
 @pytest.mark.usefixtures("no_runners")
-def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_ctrl_c_while_a_track_indexes_is_ctrl_c(cfg: Config, tmp_path: Path) -> None:
     source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "sleep", "duration": 60}})
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     before = time.monotonic()
@@ -471,8 +444,7 @@ def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
 @pytest.mark.usefixtures("no_runners")
-def test_a_task_that_fails_is_one_line_with_the_track(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_a_task_that_fails_is_one_line_with_the_track(cfg: Config, tmp_path: Path) -> None:
     source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "refresh"}})
     with pytest.raises(
         SetupError, match=r"^indexing of track mine: Cannot run task \[refresh\].*mend the track"
