@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 WORDS = ["red", "fast", "small", "old", "green", "cold", "bright", "empty", "heavy", "quiet"]
-POLLING = {"mode": "polling", "poll-period": 1}  # Elasticsearch keeps what such a task came to
+# Elasticsearch keeps what such a task came to
+POLLED_MERGE = {
+    "operation": {
+        "operation-type": "force-merge",
+        "max-num-segments": 1,
+        "mode": "polling",
+        "poll-period": 1,
+    }
+}
 
 
 def places(folder: Path, count: int = 2000) -> Path:
@@ -18,44 +26,23 @@ def places(folder: Path, count: int = 2000) -> Path:
     draw = random.Random(1)
     rows = [{"name": " ".join(draw.sample(WORDS, 3)), "people": draw.randrange(10**6)} for _ in range(count)]
     _documents(folder / "places.json", rows)
+    green = {"request-params": {"wait_for_status": "green"}}
+    pages = {"pages": 2, "results-per-page": 100, "body": {"query": {"match_all": {}}}}
+    timed = {"clients": 1, "warmup-time-period": 5, "time-period": 5, "target-throughput": 50}
     _write(
         folder,
         indices=[{"name": "places", "body": "index.json"}],
         corpora=[{"name": "places", "documents": [_of("places.json", count)]}],
         schedule=[
-            {"operation": {"operation-type": "delete-index"}},
-            {"operation": {"operation-type": "create-index"}},
-            {
-                "operation": {
-                    "name": "green",
-                    "operation-type": "cluster-health",
-                    "request-params": {"wait_for_status": "green"},
-                }
-            },
-            {
-                "operation": {"name": "index", "operation-type": "bulk", "bulk-size": 500},
-                "clients": 2,
-                "warmup-time-period": 1,
-            },
-            {"operation": {"operation-type": "note-index"}},
-            {"operation": {"operation-type": "force-merge", "max-num-segments": 1, **POLLING}},
-            {
-                "operation": {"name": "word", "operation-type": "search", "param-source": "some-word"},
-                "clients": 1,
-                "warmup-time-period": 5,
-                "time-period": 5,
-                "target-throughput": 50,
-            },
-            {
-                "operation": {
-                    "name": "scroll",
-                    "operation-type": "scroll-search",
-                    "pages": 2,
-                    "results-per-page": 100,
-                    "body": {"query": {"match_all": {}}},
-                }
-            },
-            {"operation": {"operation-type": "count-places"}},
+            _task("delete-index"),
+            _task("create-index"),
+            _task("cluster-health", "green", green),
+            {**_task("bulk", "index", {"bulk-size": 500}), "clients": 2, "warmup-time-period": 1},
+            _task("note-index"),
+            POLLED_MERGE,
+            {**_task("search", "word", {"param-source": "some-word"}), **timed},
+            _task("scroll-search", "scroll", pages),
+            _task("count-places"),
         ],
     )
     (folder / "index.json").write_text(
@@ -88,66 +75,30 @@ def web_logs(folder: Path, count: int = 1500) -> Path:
     draw = random.Random(2)
     days = ("1", "2")
     for day in days:
-        rows = [
+        rows = (
             {
                 "at": 1000 * number,
                 "status": draw.choice([200, 200, 404, 500]),
                 "path": f"/{draw.choice(WORDS)}/{number}",
             }
             for number in range(count)
-        ]
+        )
         _documents(folder / f"day-{day}.json", rows)
     _index(folder, at={"type": "date"}, status={"type": "short"}, path={"type": "keyword"})
+    documents = [{**_of(f"day-{day}.json", count), "target-index": f"web-{day}"} for day in days]
+    bulks = [_task("bulk", f"index-{day}", {"bulk-size": 500, "indices": [f"web-{day}"]}) for day in days]
+    missed = {"query": {"term": {"status": 404}}, "sort": [{"at": "desc"}], "track_total_hits": True}
+    by_path = {"path": "/web-1/_search", "method": "POST", "body": {"query": {"prefix": {"path": "/red"}}}}
     _write(
         folder,
         indices=[{"name": f"web-{day}", "body": "index.json"} for day in days],
-        corpora=[
-            {
-                "name": "web",
-                "documents": [
-                    {**_of(f"day-{day}.json", count), "target-index": f"web-{day}"} for day in days
-                ],
-            }
-        ],
+        corpora=[{"name": "web", "documents": documents}],
         schedule=[
-            {"operation": {"operation-type": "create-index"}},
-            {
-                "parallel": {
-                    "tasks": [
-                        {
-                            "operation": {
-                                "name": f"index-{day}",
-                                "operation-type": "bulk",
-                                "bulk-size": 500,
-                                "indices": [f"web-{day}"],
-                            }
-                        }
-                        for day in days
-                    ]
-                }
-            },
-            {"operation": {"operation-type": "refresh"}},
-            {
-                "operation": {
-                    "name": "latest",
-                    "operation-type": "search",
-                    "index": "web-*",
-                    "body": {
-                        "query": {"term": {"status": 404}},
-                        "sort": [{"at": "desc"}],
-                        "track_total_hits": True,
-                    },
-                }
-            },
-            {
-                "operation": {
-                    "name": "by-path",
-                    "operation-type": "raw-request",
-                    "path": "/web-1/_search",
-                    "method": "POST",
-                    "body": {"query": {"prefix": {"path": "/red"}}},
-                }
-            },
+            _task("create-index"),
+            {"parallel": {"tasks": bulks}},
+            _task("refresh"),
+            _task("search", "latest", {"index": "web-*", "body": missed}),
+            _task("raw-request", "by-path", by_path),
         ],
     )
     return folder
@@ -156,32 +107,18 @@ def web_logs(folder: Path, count: int = 1500) -> Path:
 def papers(folder: Path, count: int = 400) -> Path:
     """Long texts and a challenge that only searches, so that the pack must index by itself."""
     draw = random.Random(3)
-    rows = [
-        {"body": " ".join(draw.choices(WORDS, k=300)), "year": 1990 + number % 30} for number in range(count)
-    ]
+    rows = ({"body": " ".join(draw.choices(WORDS, k=300)), "year": 1990 + n % 30} for n in range(count))
     _documents(folder / "papers.json", rows)
     _index(folder, body={"type": "text"})
+    sorted_ = {"query": {"term": {"body": "red"}}, "sort": ["year", "_doc"]}
+    pages = {"pages": "all", "results-per-page": 200, "body": sorted_}
     _write(
         folder,
         indices=[{"name": "papers", "body": "index.json"}],
         corpora=[{"name": "papers", "documents": [_of("papers.json", count)]}],
         schedule=[
-            {
-                "operation": {
-                    "name": "phrase",
-                    "operation-type": "search",
-                    "body": {"query": {"match_phrase": {"body": "red fast"}}},
-                }
-            },
-            {
-                "operation": {
-                    "name": "pages",
-                    "operation-type": "paginated-search",
-                    "pages": "all",
-                    "results-per-page": 200,
-                    "body": {"query": {"term": {"body": "red"}}, "sort": ["year", "_doc"]},
-                }
-            },
+            _task("search", "phrase", {"body": {"query": {"match_phrase": {"body": "red fast"}}}}),
+            _task("paginated-search", "pages", pages),
         ],
     )
     return folder
@@ -198,21 +135,24 @@ def points(folder: Path, count: int = 1000, dimensions: int = 32) -> Path:
     field = {"type": "dense_vector", "dims": dimensions, "index": True, "similarity": "l2_norm"}
     _index(folder, at=field, kind={"type": "keyword"})
     knn = {"field": "at", "query_vector": vector(), "k": 10, "num_candidates": 50}
-    nearest = {"operation-type": "search", "body": {"knn": knn}}
-    filtered = {"operation-type": "search", "body": {"knn": {**knn, "filter": {"term": {"kind": "red"}}}}}
     _write(
         folder,
         indices=[{"name": "points", "body": "index.json"}],
         corpora=[{"name": "points", "documents": [_of("points.json", count)]}],
         schedule=[
-            {"operation": {"operation-type": "create-index"}},
-            {"operation": {"name": "index", "operation-type": "bulk", "bulk-size": 200}},
-            {"operation": {"operation-type": "force-merge", "max-num-segments": 1, **POLLING}},
-            {"operation": {"name": "nearest", **nearest}},
-            {"operation": {"name": "nearest-red", **filtered}},
+            _task("create-index"),
+            _task("bulk", "index", {"bulk-size": 200}),
+            POLLED_MERGE,
+            _task("search", "nearest", {"body": {"knn": knn}}),
+            _task("search", "nearest-red", {"body": {"knn": {**knn, "filter": {"term": {"kind": "red"}}}}}),
         ],
     )
     return folder
+
+
+def _task(kind: str, name: str = "", params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    called = {"name": name} if name else {}
+    return {"operation": {**called, "operation-type": kind, **(params or {})}}
 
 
 def _documents(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
