@@ -15,10 +15,14 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 timed = st.builds(
     dict, runtime=st.floats(0.001, 0.05), ramp_time=st.one_of(st.just(0.0), st.floats(0.001, 0.05))
 )
+alone = st.sampled_from(["read", "write", "randread", "randwrite"])  # a mix has no rate
 jobs = st.builds(
-    lambda time, **options: BaselineJob(name="job", **time, **options),
+    lambda time, moves, **options: BaselineJob(name="job", **time, **moves, **options),
     time=st.one_of(st.just({}), timed),
-    rw=st.sampled_from(["read", "write", "readwrite", "randread", "randwrite", "randrw"]),
+    moves=st.one_of(
+        st.builds(dict, rw=st.sampled_from(["readwrite", "randrw"])),
+        st.builds(dict, rw=alone, rate_iops=st.one_of(st.none(), st.integers(100, 10_000))),
+    ),
     bs=st.sampled_from([4 * KIB, 16 * KIB, 256 * KIB, 1 * MIB, 300 * KIB]),
     numjobs=st.integers(1, 8),
     iodepth=st.integers(1, 64),
