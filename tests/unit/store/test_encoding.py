@@ -55,11 +55,6 @@ def as_samples(table: pa.Table) -> tuple[Sample, ...]:
     return tuple(Sample(**{**row, "phase": Phase(row["phase"])}) for row in table.to_pylist())
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> SessionFolder:
-    return SessionFolder.create(tmp_path, "a-1", kind="race", plan=small_plan())
-
-
 @given(st.lists(st.lists(samples, max_size=3), max_size=4))
 @settings(max_examples=30, deadline=None)
 def test_stored_samples_are_read_back_in_order_before_and_after_a_merge(

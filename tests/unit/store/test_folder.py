@@ -21,11 +21,6 @@ from esrally_ebs.store.encoding import baseline_of, plain
 from esrally_ebs.store.session import SessionSummary
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> SessionFolder:
-    return SessionFolder.create(tmp_path, "a-1", kind="race", plan=small_plan())
-
-
 def test_a_baseline_row_that_is_measured_again_replaces_the_first(folder: SessionFolder) -> None:
     folder.rows_baseline([ROW, replace(ROW, op="write")])
     folder.rows_baseline([replace(ROW, iops=1.0)])

@@ -25,11 +25,17 @@ from esrally_ebs.store.files import cannot_write
 from esrally_ebs.store.parts import compact, read_parts, write_table
 
 
-def test_a_merge_that_crashed_before_it_removed_the_parts_shows_no_row_twice(tmp_path: Path) -> None:
-    writer = PartWriter(tmp_path, SAMPLES)
-    for iteration in (1, 2):
+def parts_of(folder: Path, count: int) -> PartWriter:
+    """A writer that has written so many parts of a row each."""
+    writer = PartWriter(folder, SAMPLES)
+    for iteration in range(1, count + 1):
         writer.add([replace(SAMPLE, iteration=iteration)])
         writer.flush()
+    return writer
+
+
+def test_a_merge_that_crashed_before_it_removed_the_parts_shows_no_row_twice(tmp_path: Path) -> None:
+    writer = parts_of(tmp_path, 2)
     parts = {path.name: path.read_bytes() for path in tmp_path.glob("part-*")}
     compact(tmp_path, SAMPLES)
     for name, data in parts.items():
@@ -64,10 +70,7 @@ def test_what_was_started_by_nice_need_not_give_way_any_further(
 
 
 def test_parts_that_a_crashed_merge_left_go_although_there_is_nothing_to_merge(tmp_path: Path) -> None:
-    with PartWriter(tmp_path, SAMPLES) as writer:
-        for iteration in (1, 2):
-            writer.add([replace(SAMPLE, iteration=iteration)])
-            writer.flush()
+    parts_of(tmp_path, 2).close()
     parts = {path: path.read_bytes() for path in tmp_path.glob("part-*")}
     compact(tmp_path, SAMPLES)
     for path, data in parts.items():
@@ -97,11 +100,7 @@ def test_half_written_files_are_left_out_and_a_broken_part_is_named(tmp_path: Pa
 
 @pytest.mark.parametrize("broken", ["cut", "damaged", "lacking"])
 def test_a_merge_keeps_what_cannot_be_read_and_merges_the_rest(tmp_path: Path, broken: str) -> None:
-    writer = PartWriter(tmp_path, SAMPLES)
-    for iteration in (1, 2, 3):
-        writer.add([replace(SAMPLE, iteration=iteration)])
-        writer.flush()
-    writer.close()
+    parts_of(tmp_path, 3).close()
     part = min(tmp_path.glob("part-*"))
     data = part.read_bytes()
     if broken == "lacking":
@@ -246,9 +245,5 @@ assert os.listdir("/proc/self/task") == before
 
 def test_tables_are_read_in_no_other_thread_which_may_outlive_python(tmp_path: Path) -> None:
     """Of fifty commands that were refused once they had read a session, five ended by an abort."""
-    writer = PartWriter(tmp_path, SAMPLES)
-    for iteration in (1, 2):
-        writer.add([replace(SAMPLE, iteration=iteration)])
-        writer.flush()
-    writer.close()
+    parts_of(tmp_path, 2).close()
     subprocess.run([sys.executable, "-c", READING, tmp_path], check=True, timeout=60)

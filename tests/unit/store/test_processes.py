@@ -8,16 +8,8 @@ import textwrap
 import time
 from pathlib import Path
 
-import pytest
-from small_plan import small_plan
-
 from esrally_ebs.model import Event, State
 from esrally_ebs.store import SessionFolder, list_sessions, load_session
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> SessionFolder:
-    return SessionFolder.create(tmp_path, "a-1", kind="race", plan=small_plan())
 
 
 def test_another_process_may_write_at_the_same_time(folder: SessionFolder) -> None:
