@@ -24,23 +24,6 @@ def _rates(spec: VolumeSpec) -> dict[str, float]:
     return {limit.name: limit.rate for limit in model_for(spec).limits}
 
 
-@pytest.mark.parametrize(
-    ("gib", "iops", "mib", "base"),
-    [
-        (1, 3000, 128, 100),  # never below 100
-        (100, 3000, 128, 300),  # 3 per GiB
-        (170, 3000, 128, 510),
-        (171, 3000, 250, 513),
-        (999, 3000, 250, 2997),
-        (1000, 3000, 250, None),  # the baseline is the burst
-        (5334, 16000, 250, None),
-    ],
-)
-def test_gp2_follows_from_its_size(gib: float, iops: int, mib: int, base: int | None) -> None:
-    expected = {"iops": iops, "throughput": mib * MIB} | ({} if base is None else {"credits": base})
-    assert _rates(_spec("gp2", gib)) == expected
-
-
 @pytest.mark.parametrize("type_", ["gp2", "gp3"])
 def test_a_bucket_holds_one_second_of_its_rate(type_: str) -> None:
     limits = [limit for limit in model_for(_spec(type_, 100)).limits if limit.name != "credits"]
@@ -151,11 +134,14 @@ def test_instances_that_are_not_of_nitro_reach_32000_iops(type_: str) -> None:
         ("2018-12-03", 16_384, 16_000, 250),
         ("2021", 16_384, 16_000, 250),
         (None, 16_384, 16_000, 250),
+        (None, 5334, 16_000, 250),
+        (None, 999, 3000, 250),
     ],
 )
 def test_gp2_has_the_limits_of_its_date(date: str | None, gib: int, iops: int, mib: int) -> None:
     rates = _rates(_spec("gp2", gib, date=date))
     assert (rates["iops"], rates["throughput"]) == (iops, mib * MIB)
+    assert ("credits" in rates) == (gib < 1000)  # else the baseline is the burst
 
 
 def test_gp3_of_2021_ends_where_that_of_now_goes_on() -> None:

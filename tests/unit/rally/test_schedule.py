@@ -41,11 +41,6 @@ def test_what_makes_the_indices_is_left_to_the_dataset() -> None:
     assert names(expand([*index, *searches], plan())) == names(expand(searches, plan()))
 
 
-def test_indexing_without_searches_runs_once_per_arm() -> None:
-    tasks = expand([task("index", "bulk")], plan())
-    assert [block(made).arm for made in tasks if made.operation.type == "bulk"] == ["gp2", "gp3"]
-
-
 @pytest.mark.parametrize("kind", SEARCH_TYPES)
 def test_every_kind_of_search_is_repeated_in_rounds(kind: str) -> None:
     made = names(expand([task("q", kind)], plan()))
@@ -280,13 +275,6 @@ def test_the_original_tasks_are_left_as_they_were() -> None:
     original = task("q")
     expand([original], plan())
     assert (original.name, original.iterations, original.operation.params) == ("q", 1, {})
-
-
-def test_the_first_arm_is_rallys_default_cluster() -> None:
-    assert {(block(made).arm, block(made).cluster) for made in expand([task("q")], plan())} == {
-        ("gp2", "default"),
-        ("gp3", "gp3"),
-    }
 
 
 def test_a_later_arm_called_default_is_refused() -> None:

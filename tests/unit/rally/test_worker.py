@@ -119,15 +119,6 @@ def test_requests_that_are_due_at_a_time_do_not_wait_for_samples_to_be_written(
     assert slept == [1.0, 0.0]
 
 
-def test_at_the_end_of_its_task_everything_goes(worker: Any) -> None:  # noqa: ANN401
-    with_a_task(worker)
-    worker.executor_future.set_result(())
-
-    worker.send_samples()
-
-    assert worker.sent == [1]
-
-
 def test_samples_wait_for_the_gap_after_a_request(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
     monkeypatch.setattr(waits, "_LOOK_S", 0.01)
     with_a_task(worker)
