@@ -228,7 +228,7 @@ def test_settings_hold_the_data_of_today_and_have_no_credits() -> None:
     assert min(spec.size_bytes for spec in made) >= GP3.size_bytes
     assert {spec.credits for spec in made} == {0.0}
     with pytest.raises(
-        PlanError, match="^--types efs: nothing of it is chosen but its mode; race it as an arm"
+        PlanError, match=r"^--types efs: nothing of it is chosen but its mode; race it as an arm"
     ):
         list(settings(GP3, ["efs"]))
 
