@@ -21,7 +21,7 @@ from esrally_ebs.machine.mounts import describe, mount_at, mounts
 from esrally_ebs.machine.private import require_unchangeable
 from esrally_ebs.machine.processes import is_root
 from esrally_ebs.machine.procfs import Mount
-from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.model import Backend, Kind, Volume, VolumeSpec
 from esrally_ebs.units import MIB, format_bytes
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
@@ -57,19 +57,34 @@ def detach(directory: Path) -> None:
     record = read_record(directory)
     for path in record.created if record is not None else ():
         if path.name == own_name(directory):
-            points = [each.mount_point for each in mounts() if each.mount_point.is_relative_to(path)]
-            if points:  # mounts inside it are not ours
+            _remove(path)
+            if record and record.backend == Backend.MOUNTED and mount_at(path.parent) is None:
                 raise SetupError(
-                    f"{points[-1]}: is mounted in a directory of ours; run 'umount {points[-1]}' and"
-                    " 'esrally-ebs clean'"
-                )
-            shutil.rmtree(path, ignore_errors=True)
-            if os.path.lexists(path):  # after errors, the kernel makes a file system read-only
-                raise SetupError(
-                    f"{path}: cannot be removed; see that its mount can be written to, and run"
-                    " 'esrally-ebs clean'"
+                    f"{path.parent}: is not mounted any more, and {path.name} lies on its volume; mount it"
+                    f" there and run 'esrally-ebs clean', or remove {directory} if the volume is gone"
                 )
     drop_record(directory)
+
+
+def _remove(path: Path) -> None:
+    """Remove our directory. Raises SetupError if it remains."""
+    points = [each.mount_point for each in mounts() if each.mount_point.is_relative_to(path)]
+    if points:  # mounts inside it are not ours
+        raise SetupError(
+            f"{points[-1]}: is mounted in a directory of ours; run 'umount {points[-1]}' and"
+            " 'esrally-ebs clean'"
+        )
+    shutil.rmtree(path, ignore_errors=True)
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError:  # of a broken file system, which does not say what is there
+        pass
+    # after errors, the kernel makes a file system read-only
+    raise SetupError(
+        f"{path}: cannot be removed; see that its mount can be written to, and run 'esrally-ebs clean'"
+    )
 
 
 def own_name(directory: Path) -> str:

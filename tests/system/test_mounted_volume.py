@@ -89,6 +89,32 @@ def test_what_a_killed_session_wrote_on_a_mount_is_found_from_its_directory(
     assert [path.name for path in mount.iterdir()] == ["lost+found"]
 
 
+def test_what_is_on_a_volume_that_somebody_unmounted_is_named_and_goes_once_it_is_back(
+    mount: Path, tmp_path: Path
+) -> None:
+    volume, arm = volumes.attach(_spec(mount), tmp_path / "session" / "arm"), tmp_path / "session" / "arm"
+    run(["umount", mount], timeout_s=10)
+    try:
+        with pytest.raises(SetupError, match=f"^{mount}: is not mounted any more, and {volume.mount.name} "):
+            volumes.detach(arm)
+    finally:
+        run(["mount", "-o", "loop", tmp_path / "image", mount], timeout_s=10)
+    assert volume.mount.is_dir()
+    volumes.detach(arm)
+    assert [path.name for path in mount.iterdir()] == ["lost+found"]
+    assert not arm.exists()
+
+
+def test_what_a_broken_file_system_may_hold_is_not_called_removed(tmp_path: Path) -> None:
+    """After fatal errors XFS answers every look with one."""
+    arm = tmp_path / "session" / "arm"
+    with on_loop(tmp_path / "of-xfs", tmp_path / "xfs", mib=600, filesystem="xfs") as point:
+        volume = volumes.attach(_spec(point), arm)
+        run(["xfs_io", "-x", "-c", "shutdown", point], timeout_s=10)
+        with pytest.raises(SetupError, match=f"^{volume.mount}: cannot be removed; see that its mount"):
+            volumes.detach(arm)
+
+
 def test_a_read_only_mount_is_refused(mount: Path) -> None:
     run(["mount", "-o", "remount,ro", mount], timeout_s=10)
     with pytest.raises(SetupError, match=f"^volume 'gp2': {mount} is read-only; mount it for writing$"):
