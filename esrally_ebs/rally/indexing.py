@@ -26,7 +26,7 @@ from esrally_ebs.node import api
 from esrally_ebs.node.data_directory import end_upkeep
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
 from esrally_ebs.rally import any_track, open_loop
-from esrally_ebs.rally.schedule import PAGED, SEARCH_TYPES, before_tasks, may_index
+from esrally_ebs.rally.schedule import PAGED, SEARCH_TAG, SEARCH_TYPES, before_tasks, is_search, may_index
 from esrally_ebs.rally.settings import use_nodes
 from esrally_ebs.units import MIB
 from esrally_ebs.workload.queries import replay
@@ -376,6 +376,21 @@ def _as_written(cfg: Any, track: str) -> Any:
     return loader.TrackFileReader(cfg).read(track, tracks.track_file(track), tracks.track_dir(track))
 
 
+def tag_searches(track: Any, challenge: Any) -> None:
+    """Tag tasks of which the first request tells that they search: one that a parameter source makes."""
+    for task in (task for element in challenge.schedule for task in element):
+        if task.operation.type not in ("composite", "raw-request") or not task.operation.param_source:
+            continue
+        asking = copy.copy(task)
+        asking.operation = copy.copy(task.operation)
+        try:
+            asking.operation.params = loader.operation_parameters(track, task).partition(0, 1).params()
+            if is_search(asking):
+                task.tags = [*task.tags, SEARCH_TAG]
+        except Exception:  # the track's own code, which may need what is prepared later
+            LOG.exception("Cannot see whether task [%s] searches", task)
+
+
 def left_out(cfg: Any, track: Any, searches: Sequence[Any]) -> list[Any]:
     """Tasks that build the indices, if ``--include-tasks`` names only these searches of a challenge.
 
@@ -387,6 +402,7 @@ def left_out(cfg: Any, track: Any, searches: Sequence[Any]) -> list[Any]:
     whole = _as_written(cfg, track.name)
     loader.TestModeTrackProcessor(cfg).on_after_load_track(whole)
     challenge = whole.find_challenge_or_default(track.selected_challenge_or_default.name)
+    tag_searches(whole, challenge)
     building = before_tasks(challenge.schedule, {task.name for element in searches for task in element})
     return building if may_index(building) else []
 

@@ -34,7 +34,7 @@ from esrally_ebs.rally import any_track, local_actors, metrics_store, patches
 from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
-from esrally_ebs.rally.indexing import TrackIndexing, left_out, require_raceable, with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, left_out, require_raceable, tag_searches, with_tasks
 from esrally_ebs.rally.patches.outcome import is_rally_process
 from esrally_ebs.rally.request_source import require_requests
 from esrally_ebs.rally.sample_recorder import line_writer
@@ -183,6 +183,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         if starts:
             require_own_nodes(self.cfg)
             require_raceable(self.cfg, track)
+        tag_searches(track, challenge)
         building, searches = divide(challenge.schedule)
         building = [] if searches and all(map(is_idle, building)) else building
         telemetry = self.cfg.opts("telemetry", "devices", mandatory=False, default_value=None) or ()

@@ -20,7 +20,7 @@ from rally_configuration import Config, read_track
 from small_plan import TWO_ARMS
 
 from esrally_ebs.plan import parse_plan
-from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, tag_searches, with_tasks
 from esrally_ebs.rally.request_source import RequestSource, SentRequests
 from esrally_ebs.rally.schedule import expand
 
@@ -96,6 +96,41 @@ def test_what_a_track_seeds_with_nothing_is_the_same_on_all_arms_and_another_in_
         random.seed("t")
         outside.append((random.Random().random(), uuid.uuid4(), secrets.token_hex()))
     assert all(first != second for first, second in zip(*outside, strict=True))
+
+
+def workflow(asked: object) -> type[Drawn]:
+    """A parameter source of composite or raw requests, as elastic/logs has one."""
+
+    class Workflow(Drawn):
+        def params(self) -> Any:  # noqa: ANN401 - Rally's
+            if isinstance(asked, Exception):
+                raise asked
+            return asked
+
+    return Workflow
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "tags"),
+    [
+        ("composite", {"requests": [{"stream": [{"operation-type": "search"}]}]}, ["own", "search"]),
+        ("composite", {"requests": [{"operation-type": "search"}, {"operation-type": "bulk"}]}, ["own"]),
+        ("raw-request", {"path": "/i/_search", "method": "POST"}, ["own", "search"]),
+        ("raw-request", {"path": "/i/_doc", "method": "POST"}, ["own"]),
+        ("my-search", {"path": "/i/_search"}, ["own"]),  # nothing tells what its runner does
+        ("composite", OSError("its documents are not there yet"), ["own"]),
+        ("composite", None, ["own"]),
+    ],
+)
+def test_what_a_source_makes_tells_whether_its_task_searches(
+    monkeypatch: pytest.MonkeyPatch, kind: str, asked: object, tags: list[str]
+) -> None:
+    monkeypatch.setitem(vars(rally_params)["__PARAM_SOURCES_BY_NAME"], "flow", workflow(asked))
+    task = rally_track.Task("f", rally_track.Operation("f", kind, param_source="flow"), tags=["own"])
+    challenge = rally_track.Challenge("c", schedule=[rally_track.Parallel([task])])
+    tag_searches(rally_track.Track("t"), challenge)
+    assert task.tags == tags
+    assert task.operation.params == {}
 
 
 _OF_MODULE = itertools.count()
