@@ -344,6 +344,8 @@ def _refusal(track: Any, task: Any) -> str:
         return f"no parameter source is registered as {name!r}"
     if task.schedule == open_loop.ARRIVALS and name != replay.PARAM_SOURCE:
         return f"schedule {task.schedule!r} is the times of an imported log, and its requests are of none"
+    if task.operation.type == "composite" and (part := _misfit(task.operation.params.get("requests", []))):
+        return f"its requests have {part:.80}, which is nothing that Rally does in a composite operation"
     try:
         runner.runner_for(task.operation.type)
         scheduler.scheduler_for(task)
@@ -357,6 +359,22 @@ def _refusal(track: Any, task: Any) -> str:
         return str(error)
     except Exception:  # the track's own code, which may need what is prepared later
         LOG.exception("Cannot make parameters of task [%s] yet", task)
+    return ""
+
+
+def _misfit(requests: Any) -> str:
+    """What Rally would refuse in a composite operation; "" if nothing."""
+    if not isinstance(requests, list):
+        return repr(requests)
+    able = runner.Composite().supported_op_types
+    for part in requests:
+        if isinstance(part, dict) and "stream" in part:
+            misfit = _misfit(part["stream"])
+        else:
+            kind = part.get("operation-type") if isinstance(part, dict) else part
+            misfit = "" if kind in able else repr(kind)
+        if misfit:
+            return misfit
     return ""
 
 

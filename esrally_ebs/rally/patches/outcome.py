@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RALLYS_ERROR = 64  # Rally's exit code for every error
 # Points where Rally's messages continue with lines of the track, or with a file that no longer exists.
-_LONG = re.compile(r"Lines containing the error|The (?:complete track|track file)\b")
+_LONG = re.compile(r"Lines containing the error|The (?:complete track|track file)\b|Schema path:")
 _SHOWN = 400  # characters of a message that are shown
 _TRACEBACK = "Traceback (most recent call last)"
 

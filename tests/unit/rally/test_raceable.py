@@ -13,6 +13,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.rally.indexing import require_raceable
 
 DAY = ("morning", "evening")
+FLOW, ESQL = {"operation-type": "composite"}, {"operation-type": "esql", "query": "FROM i"}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,24 @@ DAY = ("morning", "evening")
         ({"pages": 2}, "target-throughput", "9 docs/s", r"task q .*: 'docs/s' is not .* pages/s or ops/s;"),
         ({}, "target-throughput", "9 pages/s", r"task q .*throughput: 'pages/s' is .* it, ops/s; mend"),
         ({}, "schedule", "ebs-arrivals", r"task q .*'ebs-arrivals' is the times of an imported "),
+        (
+            {**FLOW, "requests": ["x"]},
+            "",
+            "",
+            r"task q \(composite\): its requests have 'x', which is nothing",
+        ),
+        (
+            {**FLOW, "requests": {"a": 1}},
+            "",
+            "",
+            r"task q \(composite\): its requests have \{'a': 1\}, which is",
+        ),
+        (
+            {**FLOW, "requests": [{"stream": [{**ESQL}]}]},
+            "",
+            "",
+            r"task q .*: its requests have 'esql', which",
+        ),
         ({}, "ignore-response-error-level", "fatal", r"task q .*only allowed values are \[non-fatal\]; mend"),
     ],
 )
