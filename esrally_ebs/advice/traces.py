@@ -156,7 +156,8 @@ def _events(lines: Iterator[str], *, has_queue: bool) -> list[_Event]:
         of = match.groupdict()
         if not has_queue or of.get("queue", "-"):  # a truncated line has only the queue's time
             events += _event(of)
-    return sorted((event for event in events if event[0] >= since_s), key=itemgetter(0))
+    whole = dict.fromkeys(event for event in events if event[0] >= since_s)  # each once, if lines are copied
+    return sorted(whole, key=itemgetter(0))
 
 
 def _event(of: dict[str, Any]) -> Iterator[_Event]:

@@ -172,6 +172,8 @@ def _documents(text: str) -> Iterator[Any]:
 
 def _results(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Results of get-metric-data; that of get-metric-statistics in the same form."""
+    if "Values" in document:  # --query 'MetricDataResults[]'
+        return [document]
     if "Datapoints" not in document:
         return list(document["MetricDataResults"])
     label, points = document["Label"], document["Datapoints"]

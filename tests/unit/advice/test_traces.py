@@ -154,6 +154,12 @@ def test_an_io_that_is_issued_twice_is_one_though_requeues_were_not_recorded() -
     assert parse_trace(lost + later, "t")["done_s"].null_count == 2  # the same place is read again
 
 
+@pytest.mark.parametrize("tool", ["blkparse", "kernel-trace", "perf-script", "biosnoop"])
+def test_a_trace_that_was_copied_twice_into_a_file_has_each_io_once(tool: str) -> None:
+    """The volume seemed to do twice as much, and to have two in flight."""
+    assert parse_trace(2 * f"{text(tool)}\n", "t") == trace(tool)
+
+
 def test_a_command_to_the_disk_is_no_io() -> None:
     """As smartd sends them, of kernels 3.10: an I/O without a size was taken for the end of a request."""
     line = "smartd 812 [000] 13231.5: block:block_rq_issue: 259,0 R 96 (85 08 0e) 0 + 0 [smartd]\n"

@@ -105,6 +105,12 @@ def test_what_is_no_whole_answer_of_sums_is_refused(text: str, says: str) -> Non
         parse_usage(text, "log")
 
 
+def test_results_alone_are_an_answer() -> None:
+    """As ``--query 'MetricDataResults[]'`` prints them: it was said to be no answer."""
+    results = json.dumps(json.loads(CLOUDWATCH)["MetricDataResults"])
+    assert parse_usage(results, "log") == parse_usage(CLOUDWATCH, "log")
+
+
 def test_a_month_of_cloudwatch_comes_in_pages() -> None:
     """The AWS CLI puts the results of all pages into one list: the last page stood for the month."""
     document = json.loads(CLOUDWATCH)
