@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import typer
 
 import esrally_ebs
 from esrally_ebs.cli.output import complain, discard, put
-from esrally_ebs.errors import EbsError, MeasurementError, SetupError
+from esrally_ebs.errors import EbsError, MeasurementError, PlanError, SetupError
 from esrally_ebs.machine.processes import be_called, close_to_others, end_as_by_interrupt
 
 # Each module's words, and their lines of the help, which thus needs none of the modules.
@@ -196,6 +197,7 @@ def _hang_up() -> int:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         words = list(sys.argv[1:] if argv is None else argv)
+        _refuse_empty_values(words)
         app = app_of(None if os.environ.get(_COMPLETION) else words)
         code = app(args=words, standalone_mode=False, prog_name="esrally-ebs")
     except EbsError as error:
@@ -217,6 +219,14 @@ def _run(argv: Sequence[str] | None) -> int:
     if code == _CANCELLED:  # typer converts KeyboardInterrupt to this, without a message
         return _cancelled()
     return code if isinstance(code, int) else 0
+
+
+def _refuse_empty_values(words: Sequence[str]) -> None:
+    """Raise PlanError for an option with an empty value, unless it may be one of Rally's."""
+    for before, word in itertools.pairwise(["", *words]):
+        option = word[:-1] if word.endswith("=") else "" if word else before
+        if re.fullmatch("--[a-z-]+", option) and _command_of(words) != "race":
+            raise PlanError(f"{option} '': an empty value; is a variable of your shell not set?")
 
 
 def _unforeseen(error: Exception) -> int:

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from esrally_ebs.cli.output import put
+from esrally_ebs.cli.output import file_named, put
 from esrally_ebs.errors import PlanError
 from esrally_ebs.units import format_bytes, number_of
 from esrally_ebs.workload import corpus
@@ -19,7 +19,12 @@ _TRACK = "noaa-ebs"
 
 @app.command("generate")
 def corpus_generate(
-    output: Annotated[Path, typer.Option(help="File to write; Rally's offset table goes beside it.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="File to write; Rally's offset table goes beside it.", parser=file_named
+        ),
+    ],
     documents: Annotated[int, typer.Option(min=1, help="Number of documents.")] = 1_000_000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 42,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default one per core.")] = None,

@@ -22,6 +22,13 @@ _STANDARD = {"/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,9})")  # of this process
 
 
+def file_named(text: str) -> Path:
+    """The path of a file to write. Raises PlanError for a folder's, by the slash that a Path has no more."""
+    if text.endswith("/"):
+        raise PlanError(f"{text}: is the path of a folder; name a file in it")
+    return Path(text)
+
+
 def file_or_stdout(path: Path | None) -> Path | None:
     """The file; None (stdout) for ``-``."""
     return None if path == Path("-") else path
@@ -37,7 +44,13 @@ Format = Annotated[
     typer.Option("--format", help="text, markdown, csv, json or html.", show_default="by --output, or text"),
 ]
 Output = Annotated[
-    Path | None, typer.Option(help="Write to this file instead of stdout.", callback=file_or_stdout)
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write to this file instead of stdout.",
+        parser=file_named,
+        callback=file_or_stdout,
+    ),
 ]
 SessionName = Annotated[
     str, typer.Argument(metavar="SESSION", help="An id, the start of one, a path, or 'latest'.")

@@ -9,7 +9,7 @@ import typer
 from esrally_ebs import studies
 from esrally_ebs.analysis.pooling import MIN_SESSIONS
 from esrally_ebs.catalog.cost import price_list
-from esrally_ebs.cli.output import PlanName, Settings, complain, file_or_stdout, overrides_of, put
+from esrally_ebs.cli.output import PlanName, Settings, complain, file_named, file_or_stdout, overrides_of, put
 from esrally_ebs.cli.sessions import compare_command, format_of
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home, plan_path, sockets_wanted
@@ -119,7 +119,10 @@ def study_command(
     output: Annotated[
         Path | None,
         typer.Option(
-            help="Write to this file; .html is a page with plots, .svg the plots.", callback=file_or_stdout
+            metavar="FILE",
+            help="Write to this file; .html is a page with plots, .svg the plots.",
+            parser=file_named,
+            callback=file_or_stdout,
         ),
     ] = None,
     session: Annotated[

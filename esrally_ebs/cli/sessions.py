@@ -17,7 +17,7 @@ from esrally_ebs import report
 from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.cloudwatch import price_usd
-from esrally_ebs.cli.output import Format, Json, Output, SessionName, console, new_table, put
+from esrally_ebs.cli.output import Format, Json, Output, SessionName, console, file_named, new_table, put
 from esrally_ebs.errors import FormatError, MeasurementError, PlanError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import State
@@ -42,8 +42,6 @@ def sessions_command(
     ids: Annotated[bool, typer.Option("--ids", help="Print ids alone, for other commands.")] = False,
 ) -> None:
     """List the recorded sessions; one whose process was killed is shown as failed."""
-    if plan == "":
-        raise PlanError("--plan '': an empty name; is a variable of your shell not set?")
     summaries = [s for s in list_sessions(home()) if plan in (None, s.plan) and state in (None, s.state)]
     summaries = summaries[-last:] if last else summaries
     if as_json:
@@ -121,7 +119,9 @@ def gate_command(
         list[str] | None,
         typer.Option("--max-slowdown", metavar="pNN=X%", help="Limit of p50, p90 or p99; may be repeated."),
     ] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write the decisions to this file as JUnit XML.")] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the decisions as JUnit XML.", parser=file_named)
+    ] = None,
     base: Annotated[str | None, typer.Option(metavar="ARM", help="Compare with this arm.")] = None,
     other: Annotated[str | None, typer.Option(metavar="ARM", help="The arm that must not be slower.")] = None,
 ) -> int:
@@ -152,8 +152,6 @@ def push_command(
     # imported here: the other commands, above all report, must work where Rally is not installed
     from esrally_ebs.rally.metrics_store import configured_store, send
 
-    if configuration == "":  # Rally would take rally.ini
-        raise PlanError("--configuration-name '': an empty name; is a variable of your shell not set?")
     recorded = load_session(find_session(home(), session))
     sent = send(recorded, configured_store(configuration))
     put(f"{sent.documents} documents of session {recorded.id} are in {sent.index} at {sent.url}")

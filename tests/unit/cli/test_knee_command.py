@@ -46,4 +46,4 @@ def test_an_empty_name_of_a_task_races_none_instead_of_all(
 ) -> None:
     monkeypatch.setattr(runs, "_race", lambda *_: 0)
     assert main(["knee", "aa", "--latency", "p99=100ms", "--task", "range_field", "--task", ""]) == 2
-    assert "--task '': an empty name; is a variable of your shell not set?" in capsys.readouterr().err
+    assert "--task '': an empty value; is a variable of your shell not set?" in capsys.readouterr().err

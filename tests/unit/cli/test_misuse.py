@@ -47,7 +47,7 @@ from esrally_ebs.store import SessionFolder
         (["simulate", "smoke", "--set", "=3"], "--set =3: write KEY=VALUE"),
         (["simulate", "smoke", "--set", "name=" + "[" * 50_000], "smoke.toml: name: "),
         (["corpus", "generate", "--output", "/dev/null"], "/dev/null: is no file"),
-        (["study", "burst-2014", "--simulate", "--output", "/"], "--output /: is a folder; name a file"),
+        (["study", "burst-2014", "--simulate", "--output", "/"], "/: is the path of a folder; name a file"),
         (
             ["study", "burst-2014", "--output", "/nowhere/out"],
             "--output /nowhere/out: there is no folder /nowhere",
@@ -60,9 +60,9 @@ from esrally_ebs.store import SessionFolder
         (["corpus", "convert", "x", "--output", "~nobody-is-called-so"], "directory.; write the whole path"),
         (["study", "burst-2014", "--simulate", "--runs", "2"], "--runs: says something of devices alone; le"),
         (["study", "burst-2014", "--simulate", "--session", "latest"], "--session: nikkei-2021 alone"),
-        (["sessions", "--plan", ""], "--plan '': an empty name; is a variable of your shell not set?"),
-        (["push", "latest", "--configuration-name", ""], "an empty name; is a variable of your shell not"),
-        (["trace", "--mount", "", "--size", "1GiB", "--seconds", "2"], "--mount '': an empty path; is a"),
+        (["sessions", "--plan", ""], "--plan '': an empty value; is a variable of your shell not set?"),
+        (["push", "latest", "--configuration-name", ""], "an empty value; is a variable of your shell not"),
+        (["trace", "--mount", "", "--size", "1GiB", "--seconds", "2"], "--mount '': an empty value; is a"),
         (["trace", "--mount", "/", "--size", "1GiB", "--seconds", "nan"], "Invalid value for '--seconds'"),
         (
             ["trace", "--mount", "/", "--seconds", "2", "--size", "1GiB", "--began", "2026-11-22T10:00:00Z"],
