@@ -377,7 +377,7 @@ def parse_bound(text: str, what: str) -> Bound:
     percentile = float(name[1:]) if re.fullmatch(r"p[0-9]{2}(\.[0-9]{1,2})?", name) else 0.0
     if not 50 <= percentile <= 99.9 or not time:
         raise PlanError(
-            f"{what} {text}: write a percentile from p50 to p99.9 and a time, for example p99=100ms"
+            f"{what} {text}: write pNN=TIME, a percentile from p50 to p99.9 and a time, for example p99=100ms"
         )
     if re.fullmatch(r"[0-9.]+", time):
         raise PlanError(f"{what} {text}: {time} of what? write the unit, for example {name}={time}ms")

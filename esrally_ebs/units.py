@@ -20,6 +20,7 @@ _BYTES = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _BYTES |= {_letter: 1024**_power, f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
 _SIZE = "a size; write for example '100GiB' or '128m'"
+_MOST_BARE = 100_000  # a larger number without a unit is meant as bytes
 _MOST_DIGITS = 4  # after the point, of a percentage
 _SECONDS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*\Z", re.IGNORECASE)
@@ -45,6 +46,16 @@ def parse_rate(text: str | int, *, what: str = "throughput") -> int:
     """``"128MiB/s"`` (the ``/s`` may be missing) or a number to bytes per second."""
     written = text.removesuffix("/s") if isinstance(text, str) else text
     return parse_bytes(written, what=what, kind="a rate; write for example '250MiB/s'")
+
+
+def whole_units(given: str, count: int, unit: int) -> int:
+    """Bytes in whole GiB or MiB/s. Raises PlanError, which names what was ``given``, for any other number."""
+    if count < unit or count % unit:
+        name = "GiB" if unit == GIB else "MiB/s"
+        is_bare = given.endswith(f" {count}") and count < _MOST_BARE  # without a unit, which is bytes
+        example = max(1, count if is_bare else round(count / unit))
+        raise PlanError(f"{given} is no whole {name}, which AWS counts in; write for example {example}{name}")
+    return count // unit
 
 
 def parse_seconds(text: str | float, *, what: str = "time") -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
+from esrally_ebs.units import GIB, MIB
 
 Constants = Mapping[str, Any]
 _FORGOTTEN_UNIT = 1e-3  # of a GiB or MiB/s: probably a unit was left out
@@ -39,10 +40,12 @@ def who(spec: VolumeSpec) -> str:
 
 def outside(number: float, low: float, high: float, unit: str) -> str:
     """Message that a number is out of bounds, with enough digits to see the difference."""
+    if 0 < number < _FORGOTTEN_UNIT:
+        count = round(number * (GIB if unit == "GiB" else MIB))
+        return f"{count:,} bytes are outside {low:,} to {high:,.0f} {unit}: a number without a unit is bytes"
     texts = (f"{number:.{digits}g}" for digits in range(6, 18))
     text = next((text for text in texts if not low <= float(text) <= high), str(number))
-    forgotten = " (a number without a unit is bytes)" if number < _FORGOTTEN_UNIT else ""
-    return f"{text} {unit} is outside {low:,} to {high:,.0f} {unit}{forgotten}"
+    return f"{text} {unit} is outside {low:,} to {high:,.0f} {unit}"
 
 
 def volume_types() -> tuple[str, ...]:

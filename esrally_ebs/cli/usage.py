@@ -31,7 +31,7 @@ from esrally_ebs.machine.resources import home
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.session import tracing
 from esrally_ebs.store import SessionFolder, find_session, load_session
-from esrally_ebs.units import GIB, MIB, parse_bytes, parse_rate
+from esrally_ebs.units import GIB, MIB, parse_bytes, parse_rate, whole_units
 from esrally_ebs.workload.queries import require_known_format, timed_requests
 
 app = typer.Typer()
@@ -155,22 +155,15 @@ def listed(types: str) -> list[str]:
 def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> VolumeSpec:
     """Today's volume. Raises PlanError for one that is not sold."""
     rate = None if throughput is None else parse_rate(throughput, what="--throughput")
-    if rate == 0:
-        raise PlanError(f"--throughput {throughput}: nobody buys none; write for example 250MiB/s")
+    size_bytes = parse_bytes(size, what="--size")
+    if type_ not in _ANY_SIZE:
+        whole_units(f"--size {size}", size_bytes, GIB)
+        if rate is not None:
+            whole_units(f"--throughput {throughput}", rate, MIB)
     today = VolumeSpec(
-        name="today",
-        type=type_,
-        size_bytes=parse_bytes(size, what="--size"),
-        iops=iops,
-        throughput_bytes_per_s=rate,
+        name="today", type=type_, size_bytes=size_bytes, iops=iops, throughput_bytes_per_s=rate
     )
     model_for(today)
-    for text, value, unit, name in (
-        (f"--size {size}", today.size_bytes, GIB, "GiB"),
-        (f"--throughput {throughput}", rate or 0, MIB, "MiB/s"),
-    ):
-        if value % unit and type_ not in _ANY_SIZE:
-            raise PlanError(f"{text}: AWS counts in whole {name}; write for example 500{name}")
     return today
 
 
@@ -299,8 +292,6 @@ def _require_one_source(
     """Raise PlanError without a source, with two, or with an option of the other one."""
     if (mount is None) == (source is None):
         raise PlanError("trace: name a --mount to record, or a trace of another tool with --from")
-    if mount == "":  # it would mean the current directory
-        raise PlanError("--mount '': an empty path; is a variable of your shell not set?")
     if mount is not None and of_mount["--seconds"] is None:
         raise PlanError("trace: for how long? give --seconds, for example --seconds 300")
     idle, kind = (of_trace, "another tool's trace") if source is None else (of_mount, "a mount")

@@ -343,7 +343,11 @@ def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = Non
     try:
         table = tomllib.loads(text)
     except ValueError as error:  # also raised for numbers with more digits than Python reads
-        raise PlanError(f"{source}: not TOML: {error}; mend it there: docs/plans.md has a plan") from error
+        problem = str(error).replace("at end of document", f"at the end, line {len(text.splitlines()) or 1}")
+        raise PlanError(
+            f"{source}: not TOML: {problem}; correct it there, with all text in quotes, as in"
+            " pipelines/gp2-vs-gp3.toml"
+        ) from error
     except RecursionError as error:
         raise PlanError(
             f"{source}: lists or tables are nested too deeply; no key of a plan needs it"

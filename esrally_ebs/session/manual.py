@@ -24,14 +24,13 @@ from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.session.migration import volume_of
 from esrally_ebs.store import running
 from esrally_ebs.store.context import FILE, Arm, Context, Member, load_context
-from esrally_ebs.units import GIB, MIB, parse_bytes, parse_rate
+from esrally_ebs.units import GIB, MIB, parse_bytes, parse_rate, whole_units
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated.control import LimiterState, read_state
 from esrally_ebs.volumes.emulated.control import change as control_volume
 from esrally_ebs.volumes.record import read_record
 
 _PREFIX = f"{BY_HAND}-"
-_MOST_BARE = 100_000  # a larger number without a unit is meant as bytes
 _BY_ID = "the id of the volume, vol-..."
 
 
@@ -147,22 +146,12 @@ def change(
     """The change that command line options describe. Raises PlanError for a value that cannot be read."""
     return modify_volume.VolumeChange(
         type=type_,
-        size_gib=None if size is None else _whole(f"size: {size}", parse_bytes(size), GIB),
+        size_gib=None if size is None else whole_units(f"--size {size}", parse_bytes(size), GIB),
         iops=iops,
         throughput_mib=None
         if throughput is None
-        else _whole(f"throughput: {throughput}", parse_rate(throughput), MIB),
+        else whole_units(f"--throughput {throughput}", parse_rate(throughput), MIB),
     )
-
-
-def _whole(given: str, count: int, unit: int) -> int:
-    """The count in whole units. Raises PlanError if it is 0 or not a whole number of units."""
-    if count < unit or count % unit:
-        name = "GiB" if unit == GIB else "MiB/s"
-        is_bare = given.endswith(f" {count}") and count < _MOST_BARE  # without a unit, which is bytes
-        example = max(1, count if is_bare else round(count / unit))
-        raise PlanError(f"{given} is no whole {name}, which AWS counts in; write for example {example}{name}")
-    return count // unit
 
 
 def modify(

@@ -262,7 +262,7 @@ def test_prices_are_those_of_the_plan_unless_another_region_is_named(
     assert main([*advise_, "--region", "mars-north-1"]) == 0
     assert "100.00 USD a month" in capsys.readouterr().out
     assert main([*advise_, "--region="]) == 2  # as of a variable that is not set: the plan's was taken
-    assert "gp3 gb in : not known" in capsys.readouterr().err
+    assert "--region '': an empty value; is a variable" in capsys.readouterr().err
 
 
 def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(

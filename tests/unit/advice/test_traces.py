@@ -400,7 +400,7 @@ def test_every_format_says_what_a_trace_does_not_tell(form: str, capsys: pytest.
 
 
 def test_what_goes_before_a_races_requests_is_no_use_of_its_volume(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its index is copied to the volume at 250 MiB/s before: for that the limit was reached."""
     made = recorded()
@@ -408,8 +408,8 @@ def test_what_goes_before_a_races_requests_is_no_use_of_its_volume(
     times_s = [first["at_s"] - 60 + n / 1000 for n in range(2000)]
     copied = [{**first, "at_s": s, "done_s": s, "op": "write", "bytes": 256 * KIB} for s in times_s]
     trace = pa.concat_tables([pa.Table.from_pylist(copied, TRACE), made.telemetry])
-    folder = folder_of(tmp_path, replace(made, telemetry=trace))
-    assert main(["usage", str(folder.path), "--size", "100GiB", "--types", "gp3"]) == 0
+    folder = folder_of(home, replace(made, telemetry=trace))
+    assert main(["usage", folder.path.name, "--size", "100GiB", "--types", "gp3"]) == 0
     out = capsys.readouterr().out
     assert "125 MiB/s is the cheapest that stays below its limits: that of today." in out
     assert "A race: its volume is looked at from the first measured request" in out

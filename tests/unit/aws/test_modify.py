@@ -92,13 +92,13 @@ def test_a_change_of_the_last_six_hours_is_warned_of(hours: float, warnings: int
 @pytest.mark.parametrize(
     ("size", "rate", "text"),
     [
-        ("100GB", None, "size: 100GB is no whole GiB, which AWS counts in; write for example 93GiB"),
+        ("100GB", None, "--size 100GB is no whole GiB, which AWS counts in; write for example 93GiB"),
         ("500MiB", None, "write for example 1GiB"),
-        ("200", None, "size: 200 is no whole GiB, which AWS counts in; write for example 200GiB"),
+        ("200", None, "--size 200 is no whole GiB, which AWS counts in; write for example 200GiB"),
         ("0", None, "write for example 1GiB"),
         ("1500000", None, "write for example 1GiB"),
         (None, "250", "write for example 250MiB/s"),
-        (None, "130MB/s", "throughput: 130MB/s is no whole MiB/s, .* 124MiB/s"),
+        (None, "130MB/s", "--throughput 130MB/s is no whole MiB/s, .* 124MiB/s"),
     ],
 )
 def test_a_size_that_aws_cannot_count_is_refused_and_not_rounded(
