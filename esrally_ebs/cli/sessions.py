@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from esrally_ebs import report
 from esrally_ebs.analysis.gate import parse_limit
@@ -58,7 +59,9 @@ def sessions_command(
     for summary in summaries:
         kind = " (simulated)" if summary.kind == "simulate" else " (emulated)" if summary.emulated else ""
         arms = ", ".join(summary.arms) + kind
-        rows.add_row(summary.id, _when(summary.started_at), summary.state, summary.plan, arms, summary.reason)
+        # where there is no room, the start of an id on one line, which can be copied, and names the session
+        name = Text(one_line(summary.id), no_wrap=True, overflow="crop")
+        rows.add_row(name, _when(summary.started_at), summary.state, summary.plan, arms, summary.reason)
     console().print(rows)
 
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from sessions_of_six_rounds import make, volume
 from small_plan import small_plan
 
-from esrally_ebs.cli import main
+from esrally_ebs.cli import main, sessions
 from esrally_ebs.model import Check, State
 from esrally_ebs.session import runs
 from esrally_ebs.store import SessionFolder
@@ -29,6 +30,18 @@ def test_compare_refuses_with_exit_code_4_and_one_line(
     assert main(["compare", "one", "three"]) == 0
     assert main(["compare", "one", "three", "two"]) == 4
     assert "hits: second = two: q: [5] in the first, [6] in the second" in capsys.readouterr().err
+
+
+def test_where_an_id_has_no_room_its_start_is_on_one_line(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = make(home, "5fb07a3d-a707-4d18-b5bf-e16f05828413")
+    monkeypatch.setattr(sessions, "console", lambda: Console(width=80))
+    assert main(["sessions"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "5fb07a3d" in line)
+    start = line.split()[1]
+    assert 8 < len(start) < len(made.name)
+    assert main(["report", start]) == 0
 
 
 def test_compare_refuses_a_session_whose_samples_a_disk_has_changed(
