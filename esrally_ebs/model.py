@@ -158,21 +158,18 @@ class VolumeSpec:
     mount: Path | None = None  # for real mounts and directories
     mounts: tuple[Path, ...] = ()  # likewise for an arm of several nodes: one mount each
     credits: Annotated[float, Field(ge=0, le=1)] = 1.0  # fraction of the burst bucket at the start
-    read_latency: Annotated[float, Field(gt=0, le=MAX_READ_LATENCY)] = (
-        1.0  # factor on the time of reads; emulated only
-    )
+    # factor on the time of reads; emulated only
+    read_latency: Annotated[float, Field(gt=0, le=MAX_READ_LATENCY)] = 1.0
     # standard deviation of the factor's logarithm between volumes of an arm (design.volumes)
     spread: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     date: Annotated[str, Field(pattern=DATE)] | None = None  # limits as of this date; None = the newest known
     instance: str | None = None  # EC2 type whose limits also apply; "m5.large#2" is a second instance
     stripes: Annotated[int, Field(ge=1, le=32)] = 1  # volumes of this spec striped as one (RAID 0)
-    chunk_bytes: Annotated[Bytes, Field(alias="chunk", ge=4096)] = (
-        512 * KIB
-    )  # bytes on one volume before the next, if striped
+    # bytes on one volume before the next, if striped
+    chunk_bytes: Annotated[Bytes, Field(alias="chunk", ge=4096)] = 512 * KIB
     striped_by: Literal["device", "btrfs", "md", "lvm"] = "device"  # "device": inside the emulated device
-    time_scale: Annotated[float, Field(ge=1, le=MAX_TIME_SCALE)] = (
-        1.0  # speeds up buckets: how they empty and fill
-    )
+    # speeds up buckets: how they empty and fill
+    time_scale: Annotated[float, Field(ge=1, le=MAX_TIME_SCALE)] = 1.0
     mode: Literal["bursting", "provisioned", "elastic"] | None = None  # EFS
     one_zone: bool = False  # EFS: One Zone instead of Regional
     host: Annotated[str, Field(pattern=NAME)] | None = None  # its [[host]]; None = this machine

@@ -17,12 +17,7 @@ from typing import Any
 from esrally_ebs.checks.facts import Activity, bad, good, unknown
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
-from esrally_ebs.machine.procfs import (
-    DiskCounters,
-    ProcessorCounters,
-    parse_diskstats,
-    processor_counters,
-)
+from esrally_ebs.machine.procfs import DiskCounters, ProcessorCounters, parse_diskstats, processor_counters
 from esrally_ebs.model import STEAL_TO_WARN_OF, Check, Severity
 
 _UNSYNCHRONISED_US = 16_000_000  # the kernel's NTP_PHASE_LIMIT

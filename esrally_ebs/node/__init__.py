@@ -2,16 +2,7 @@
 
 from esrally_ebs.node.engine import choose_image, leftovers, remove
 from esrally_ebs.node.identity import Segment, hashes, same_segments, segments
-from esrally_ebs.node.life import (
-    death,
-    lasting_port,
-    lose,
-    prepare_data_dir,
-    restart,
-    running,
-    start,
-    stop,
-)
+from esrally_ebs.node.life import death, lasting_port, lose, prepare_data_dir, restart, running, start, stop
 from esrally_ebs.node.settings import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, of_all_arms, page_cache_bytes
 
 __all__ = [

@@ -16,9 +16,8 @@ from esrally_ebs.model import LOCAL_IMAGE, OFFICIAL_IMAGE, session_name, short_n
 
 SESSION_LABEL = "esrally-ebs.session"
 _ARM_LABEL = "esrally-ebs.arm"
-_RUN_LABEL = (
-    "esrally-ebs.run"  # run directory, so that users of another one do not take the container for left behind
-)
+# run directory, so that users of another one do not take the container for left behind
+_RUN_LABEL = "esrally-ebs.run"
 
 _SHORT_S = 30.0
 _REMOVE_S = 20.0

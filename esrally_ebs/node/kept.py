@@ -112,8 +112,9 @@ def bring_back(node: Node, volume: Volume) -> BroughtBack:
         _require_same(node, kept)
         documents = api.get(node.port, "/_count?expand_wildcards=open,hidden", timeout_s=_TIMEOUT_S)["count"]
         eviction = evict([node.pid], node.data_dir)
-        if volume.control is not None:
-            _give_back(volume)
+        if volume.control is not None:  # give what was removed back to its image, which may be in memory
+            with suppress(CommandError):  # a kernel without discards: it grows up to the volume's size
+                run(["fstrim", volume.mount], timeout_s=_TIMEOUT_S)
     return BroughtBack(
         seconds=time.monotonic() - began_s,
         files=sum(files),
@@ -188,12 +189,6 @@ def _copy(path: Path, folder: int) -> None:
     with os.fdopen(os.open(path.name, new, mode, dir_fd=folder), "wb") as file:
         os.fchown(file.fileno(), NODE_USER, 0)
         file.write(path.read_bytes())
-
-
-def _give_back(volume: Volume) -> None:
-    """Punch removed files out of an emulated volume's image, which may be in memory."""
-    with suppress(CommandError):  # a kernel without discards: then the image grows up to the volume's size
-        run(["fstrim", volume.mount], timeout_s=_TIMEOUT_S)
 
 
 def _require_same(node: Node, kept: Path) -> None:

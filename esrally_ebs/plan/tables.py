@@ -93,9 +93,8 @@ class HostPlan(Section):
 
     name: str = Field(pattern=NAME)
     ssh: str = Field(pattern=SSH)
-    docker: str | None = Field(
-        default=None, pattern=ENGINE
-    )  # on that host; None: the default of Docker's client
+    # on that host; None: the default of Docker's client
+    docker: str | None = Field(default=None, pattern=ENGINE)
     address: str | None = None  # where nodes of its arm on other hosts reach its nodes
 
     @field_validator("address")
