@@ -320,11 +320,7 @@ KINDS: Mapping[str, Try] = {
     "cars": cars,
     "sizes": sizes,
     "names": names,
-    "prices": of_file(
-        lambda: [PRICES.read_bytes()],
-        "prices.json",
-        lambda path: price_list(str(path)),
-    ),
+    "prices": of_file(lambda: [PRICES.read_bytes()], "prices.json", lambda path: price_list(str(path))),
     "session": session,
     "fio": of_bytes(lambda: [path.read_bytes() for path in FIO], decoded(parse_fio)),
     "noaa rows": of_text(lambda text, _: [parse_row(line) for line in text.splitlines()], *ROWS),

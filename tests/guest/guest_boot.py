@@ -17,9 +17,7 @@ def test_systemd_is_the_first_process() -> None:
     assert run(["passwd", "--status", "root"], timeout_s=10).split()[1] != "P"  # no password to log in with
 
 
-def test_doctor_says_what_is_missing_here(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_doctor_says_what_is_missing_here(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 3
     assert "docker" in capfd.readouterr().out.lower()
 

@@ -136,11 +136,7 @@ def test_nodes_of_a_cluster_are_evicted_at_once_and_the_warmest_counts() -> None
     def evict(node: Node) -> Eviction:
         both.wait()  # broken when one is evicted after the other
         return Eviction(
-            bytes=1000,
-            resident_before=0.9,
-            resident_after=node.pid / 1000,
-            seconds=0.0,
-            refill_s=node.pid,
+            bytes=1000, resident_before=0.9, resident_after=node.pid / 1000, seconds=0.0, refill_s=node.pid
         )
 
     nodes = [replace(node, pid=at) for at in (1, 3)]

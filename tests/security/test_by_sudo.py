@@ -382,9 +382,7 @@ def test_a_race_is_the_caller_s_from_its_first_process_to_its_report(
     assert left(shared) == []
 
 
-def test_the_user_passes_the_root_of_a_snapshot_and_changes_nothing_there(
-    tmp_path: Path,
-) -> None:
+def test_the_user_passes_the_root_of_a_snapshot_and_changes_nothing_there(tmp_path: Path) -> None:
     """A node's data directory is closed to others, and its owner may rename what is in it."""
     point, own = tmp_path / "mnt", tmp_path / "mnt" / "esrally-ebs-s"
     own.mkdir(parents=True)

@@ -308,12 +308,7 @@ def test_links_of_a_dataset_are_copied_as_links(tmp_path: Path, victim: Path) ->
     source.mkdir(parents=True)
     (source / "secret").symlink_to(victim)
     empty = dataset.Dataset(
-        key="k",
-        path=source.parent,
-        documents=0,
-        bytes=0,
-        segments=(),
-        hash=dataset.content_hash(source),
+        key="k", path=source.parent, documents=0, bytes=0, segments=(), hash=dataset.content_hash(source)
     )
     (tmp_path / "arm").mkdir()
     dataset.copy_to(empty, replace(GP2, mount=tmp_path / "arm", control=None))

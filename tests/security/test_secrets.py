@@ -28,8 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["xpack.notification.x.secure_password", "s3.client.default.secret_key", "x.api-key"],
+    "name", ["xpack.notification.x.secure_password", "s3.client.default.secret_key", "x.api-key"]
 )
 def test_a_node_parameter_that_looks_like_a_secret_is_refused_without_its_value(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

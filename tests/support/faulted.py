@@ -56,9 +56,7 @@ class Afterwards:
 
 @pytest.fixture
 def afterwards(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> Afterwards:
     return Afterwards(monkeypatch, capsys, request.node.user_properties)
 

@@ -95,11 +95,7 @@ class MemoryAws:
         self.volumes[volume.id] = volume
         return {"VolumeId": volume.id}
 
-    def _ec2_DescribeVolumes(
-        self,
-        *,
-        Filters: Sequence[Mapping[str, Any]] = (),
-    ) -> _Answer:
+    def _ec2_DescribeVolumes(self, *, Filters: Sequence[Mapping[str, Any]] = ()) -> _Answer:
         now = self._clock.epoch()
         listed = [
             self._described(volume)
@@ -167,11 +163,7 @@ class MemoryAws:
         volume.modified_s = self._clock.epoch()
         return {"VolumeModification": self._modified(volume)}
 
-    def _ec2_DescribeVolumesModifications(
-        self,
-        *,
-        Filters: Sequence[Mapping[str, Any]],
-    ) -> _Answer:
+    def _ec2_DescribeVolumesModifications(self, *, Filters: Sequence[Mapping[str, Any]]) -> _Answer:
         of = Filters[0]["Values"]
         modified = [v for v in self.volumes.values() if v.id in of and v.modified_s is not None]
         return {"VolumesModifications": [self._modified(volume) for volume in modified]}
@@ -298,11 +290,7 @@ class MemoryEfs:
         self.file_systems[made.id] = made
         return {"FileSystemId": made.id}
 
-    def _DescribeFileSystems(
-        self,
-        *,
-        CreationToken: str | None = None,
-    ) -> _Answer:
+    def _DescribeFileSystems(self, *, CreationToken: str | None = None) -> _Answer:
         now = self._clock.epoch()
         listed = [
             {

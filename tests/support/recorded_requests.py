@@ -30,10 +30,7 @@ def latencies_s(count: int) -> list[float]:
 
 
 def recorded(
-    offsets: list[int] | None = None,
-    slowed: Callable[[int], float] | None = None,
-    *,
-    wakes_s: float = PATH_S,
+    offsets: list[int] | None = None, slowed: Callable[[int], float] | None = None, *, wakes_s: float = PATH_S
 ) -> Session:
     """Requests that read ``IOS`` missing pages one after the other; six rounds on arm a.
 

@@ -22,13 +22,7 @@ def sample(arm: str, round_: int, seconds: float, hits: int | None) -> Sample:
 
 
 def make(
-    home: Path,
-    name: str,
-    *,
-    scale: float = 1.0,
-    hits: int | None = 5,
-    at: float = 0.0,
-    kernel: str = "6.1",
+    home: Path, name: str, *, scale: float = 1.0, hits: int | None = 5, at: float = 0.0, kernel: str = "6.1"
 ) -> Path:
     """A session of six rounds: 100 ms on gp2 and 80 ms on gp3, times ``scale``."""
     plan = small_plan(race={"iterations": 5}, design={"rounds": 6})

@@ -12,12 +12,7 @@ from typing import Any
 WORDS = ["red", "fast", "small", "old", "green", "cold", "bright", "empty", "heavy", "quiet"]
 # Elasticsearch keeps what such a task came to
 POLLED_MERGE = {
-    "operation": {
-        "operation-type": "force-merge",
-        "max-num-segments": 1,
-        "mode": "polling",
-        "poll-period": 1,
-    }
+    "operation": {"operation-type": "force-merge", "max-num-segments": 1, "mode": "polling", "poll-period": 1}
 }
 
 

@@ -45,11 +45,7 @@ def raced(at: Homes, track: Path, *flags: str) -> Session:
     ],
 )
 def test_a_track_without_our_line_is_raced_on_both_arms_and_left_as_it_was(
-    at: Homes,
-    make: Callable[[Path], Path],
-    flags: tuple[str, ...],
-    tasks: set[str],
-    documents: int,
+    at: Homes, make: Callable[[Path], Path], flags: tuple[str, ...], tasks: set[str], documents: int
 ) -> None:
     folder = at.rally / make.__name__
     folder.mkdir()

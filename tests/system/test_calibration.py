@@ -29,10 +29,7 @@ def test_a_volume_is_calibrated_again_by_reads_of_its_data_and_one_without_is_le
         return preadv(descriptor, *more)
 
     monkeypatch.setattr(os, "preadv", watched)
-    with (
-        open_volume(spec_of("a"), arms / "a") as full,
-        open_volume(spec_of("b"), arms / "b") as empty,
-    ):
+    with open_volume(spec_of("a"), arms / "a") as full, open_volume(spec_of("b"), arms / "b") as empty:
         read_from.clear()  # what attaching read
         lay_out(full, 64)
         (data,) = (file for file in full.mount.iterdir() if file.is_file())

@@ -199,10 +199,7 @@ def test_a_helper_that_is_stopped_is_named_and_takes_down_when_it_goes_on(coordi
     ids=("ssh killed", "helper killed", "coordinator killed", "interrupted"),
 )
 def test_nothing_is_left_on_any_host(
-    whom: Callable[[Run, DataHost], int],
-    number: signal.Signals,
-    said: str | None,
-    coordinator: Coordinator,
+    whom: Callable[[Run, DataHost], int], number: signal.Signals, said: str | None, coordinator: Coordinator
 ) -> None:
     first = coordinator.hosts[0]
     with coordinator.running(120) as run:

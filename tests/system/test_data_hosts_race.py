@@ -345,16 +345,10 @@ def hosts_hold(coordinator: Coordinator) -> list[str]:
 @pytest.mark.usefixtures("done")
 @pytest.mark.parametrize(
     ("strike", "error"),
-    [
-        (kill_helper, "host b: SSH was lost with arm gp3"),
-        (cut_off, "host b: "),
-        (kill_command, ""),
-    ],
+    [(kill_helper, "host b: SSH was lost with arm gp3"), (cut_off, "host b: "), (kill_command, "")],
 )
 def test_what_is_lost_is_named_and_nothing_is_left(
-    coordinator: Coordinator,
-    strike: Callable[[Race, DataHost], AbstractContextManager[None]],
-    error: str,
+    coordinator: Coordinator, strike: Callable[[Race, DataHost], AbstractContextManager[None]], error: str
 ) -> None:
     plan = coordinator.plan.partition("[[baseline]]")[0] + NODE_TABLE
     plan += "".join(host.table for host in coordinator.hosts)

@@ -143,12 +143,7 @@ FAULTS = [
         marks=pytest.mark.long,
     ),
     Fault(
-        "kill -9 of Rally's main process",
-        QUERIES,
-        long_searching,
-        kill_main,
-        -9,
-        rf"main process.*{KILLED}",
+        "kill -9 of Rally's main process", QUERIES, long_searching, kill_main, -9, rf"main process.*{KILLED}"
     ),
     pytest.param(
         Fault(

@@ -97,9 +97,7 @@ def small_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[di
 
 
 def test_a_full_backing_store_is_named(
-    home: Path,
-    small_memory: dict[str, str],
-    afterwards: Afterwards,
+    home: Path, small_memory: dict[str, str], afterwards: Afterwards
 ) -> None:
     struck = time.monotonic()
     reason = r"arm arm0: the backing store /dev/shm/.*\.img is full \(.* left\); make room there"

@@ -76,8 +76,7 @@ def test_a_fast_volume_is_kept_busy_by_more_than_one_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "workload",
-    [{"tool": "esrally"}, {"rw": "trim"}, {"bs": "large"}, {"runtime": "a while", "iodepth": 1}],
+    "workload", [{"tool": "esrally"}, {"rw": "trim"}, {"bs": "large"}, {"runtime": "a while", "iodepth": 1}]
 )
 def test_words_that_are_not_understood_are_refused_rather_than_guessed(workload: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(workload))):

@@ -67,11 +67,7 @@ def test_a_libc_that_cannot_ask_says_nothing() -> None:
 class NtpTime(ctypes.Structure):
     """``struct ntptimeval``, another call's view of the same clock."""
 
-    _fields_ = (
-        ("time", ctypes.c_long * 2),
-        ("maxerror", ctypes.c_long),
-        ("rest", ctypes.c_long * 16),
-    )
+    _fields_ = (("time", ctypes.c_long * 2), ("maxerror", ctypes.c_long), ("rest", ctypes.c_long * 16))
 
 
 def test_this_kernel_is_read_as_another_call_reads_it() -> None:

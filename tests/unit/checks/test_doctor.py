@@ -11,13 +11,7 @@ import pytest
 from ended_process import ended_process
 
 from esrally_ebs.checks import requirements
-from esrally_ebs.checks.requirements import (
-    Machine,
-    check_machine,
-    checks_of,
-    is_race,
-    version_of,
-)
+from esrally_ebs.checks.requirements import Machine, check_machine, checks_of, is_race, version_of
 from esrally_ebs.cli import main
 from esrally_ebs.machine import processes
 from esrally_ebs.machine.caller import Caller

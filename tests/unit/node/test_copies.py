@@ -24,9 +24,7 @@ def files(folder: Path, texts: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def test_an_arms_files_keep_their_bytes_and_get_the_state_of_its_own_index(
-    tmp_path: Path,
-) -> None:
+def test_an_arms_files_keep_their_bytes_and_get_the_state_of_its_own_index(tmp_path: Path) -> None:
     volume = Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.DIRECTORY, mount=tmp_path / "mount")
     shard = "indices/original/0"
     files(

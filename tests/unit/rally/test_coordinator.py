@@ -355,9 +355,7 @@ def test_who_has_the_address_is_the_coordinator() -> None:
     assert not Coordinator("192.0.2.1", 1, "t").is_here
 
 
-def test_load_hosts_without_a_daemon_or_on_this_machine_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_load_hosts_without_a_daemon_or_on_this_machine_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server((HERE, 0)) as daemon:
         monkeypatch.setattr(coordinator_service, "_DAEMONS_PORT", daemon.getsockname()[1])
         with pytest.raises(SetupError, match=f"{HERE} is this machine, which makes the load without"):

@@ -164,8 +164,7 @@ def test_alone_is_one_client_that_sends_when_it_is_answered(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "clients", "lead_s"),
-    [(0.0, 1, 2.0), (50.0, 32, 2.0), (5.0, 15, 3.0), (0.1, 4, 3.0)],
+    ("rate", "clients", "lead_s"), [(0.0, 1, 2.0), (50.0, 32, 2.0), (5.0, 15, 3.0), (0.1, 4, 3.0)]
 )
 def test_no_more_clients_connect_than_a_step_can_need_and_no_faster_than_it_asks(
     rate: float, clients: int, lead_s: float, run: Path

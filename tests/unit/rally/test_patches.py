@@ -110,10 +110,7 @@ def test_a_rally_that_differs_is_refused_by_name(
     ("text", "message"),
     [
         ('{"version": 2,', r"^Could not load '.*track.json': Expecting property name .*\(char 14\)$"),
-        (
-            '{"version": {{',
-            r"^Could not load '.*track.json' due to Jinja Syntax Exception: unexpected",
-        ),
+        ('{"version": {{', r"^Could not load '.*track.json' due to Jinja Syntax Exception: unexpected"),
         ('{"version": 2}', r"^Track 'mine' is invalid"),
         (
             '{% import "macros.j2" as own %}{"version": 2}',

@@ -261,7 +261,7 @@ def test_the_users_configuration_does_not_share_a_connection(tmp_path: Path, sta
     stand_in(
         f"import subprocess\nout = open({str(effective)!r}, 'w')\n"
         f"subprocess.run([*{ssh}, *sys.argv[1:]], stdout=out, check=True)\n"
-        f"print({GREETING!r}, flush=True)",
+        f"print({GREETING!r}, flush=True)"
     )
     host_client.HostClient(HOST).close()
     options = dict(line.split(" ", 1) for line in effective.read_text().splitlines() if " " in line)

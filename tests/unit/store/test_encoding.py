@@ -13,13 +13,7 @@ from stored import GP2, ROW, SAMPLE
 
 from esrally_ebs.model import Check, Event, Phase, Sample, State, TelemetryPoint
 from esrally_ebs.store import PartWriter, SessionFolder, list_sessions, load_session
-from esrally_ebs.store.encoding import (
-    MAX_TIME,
-    SAMPLES,
-    baseline_of,
-    dump_event,
-    parse_event,
-)
+from esrally_ebs.store.encoding import MAX_TIME, SAMPLES, baseline_of, dump_event, parse_event
 from esrally_ebs.store.parts import compact, read_parts
 
 names = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)

@@ -17,10 +17,7 @@ from esrally_ebs.telemetry.block_trace import IoMatcher, queues_of
 
 ISSUE, COMPLETE = REQUEST_EVENTS
 FIELDS = {"common_type": (0, 2), "common_pid": (4, 4), "dev": (8, 4), "sector": (16, 8), "rwbs": (34, 10)}
-FORMATS = {
-    ISSUE: EventFormat(7, {**FIELDS, "bytes": (28, 4)}),
-    COMPLETE: EventFormat(8, FIELDS),
-}
+FORMATS = {ISSUE: EventFormat(7, {**FIELDS, "bytes": (28, 4)}), COMPLETE: EventFormat(8, FIELDS)}
 DATA = 48
 DEV = 259 << 20
 DISK = RequestQueue(

@@ -208,10 +208,7 @@ def test_a_read_only_mount_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("root", "says"),
-    [
-        (False, "this user may not write to {}; run as root"),
-        (True, "root may not write to {}; let root in"),
-    ],
+    [(False, "this user may not write to {}; run as root"), (True, "root may not write to {}; let root in")],
     ids=["user", "root"],
 )
 def test_a_mount_that_this_user_may_not_write_to_is_not_called_read_only(
