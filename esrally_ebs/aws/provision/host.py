@@ -102,7 +102,8 @@ def is_blank(device: Path, size: int, *, start: int = 0) -> bool:
 
 
 def _unreadable(device: Path, error: OSError) -> SetupError:
-    return SetupError(f"{device}: {error.strerror}; run as root")
+    step = "run as root" if isinstance(error, PermissionError) else "see the kernel log; has the disk failed?"
+    return SetupError(f"{device}: {error.strerror}; {step}")
 
 
 def mark(device: Path, label: str, at: int = _MARK_AT) -> None:

@@ -197,6 +197,14 @@ def test_data_without_a_signature_are_seen(machine: FakeMachine) -> None:
     assert not here.look(WANTED).devices[VOLUME].blank
 
 
+def test_a_disk_that_fails_is_not_called_a_matter_of_rights(machine: FakeMachine) -> None:
+    (machine.root / "dev" / "nvme1n1").unlink()
+    (machine.root / "dev" / "nvme1n1").mkdir()  # which gives an error where it is read
+    here, _ = linux(machine)
+    with pytest.raises(SetupError, match=r"nvme1n1: Is a directory; see the kernel log; has the disk fai"):
+        here.look(WANTED)
+
+
 def test_a_table_of_partitions_counts_as_content(machine: FakeMachine) -> None:
     machine.partition("sys/devices/pci0/nvme/nvme1n1", "nvme1n1p1", "259:3")
     here, _ = linux(machine)
