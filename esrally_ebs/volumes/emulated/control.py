@@ -113,7 +113,13 @@ def _ask(control: Path, request: Mapping[str, Any]) -> LimiterState:
         ) from error
     if "error" in answer:
         raise SetupError(f"{control}: the volume refuses {dict(request)}: {answer['error']}")
-    return LimiterState(**answer)
+    try:
+        return LimiterState(**answer)
+    except TypeError as error:  # it outlives an upgrade of the pack
+        raise SetupError(
+            f"{control}: the volume's daemon is of another release of the pack; detach the volume ('volumes"
+            " down PLAN', or 'clean'), and attach it again"
+        ) from error
 
 
 def together(states: Mapping[str, LimiterState]) -> LimiterState:

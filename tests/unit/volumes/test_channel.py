@@ -2,8 +2,10 @@
 
 import errno
 import os
+import select
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,12 +15,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esrally_ebs.catalog.limits import Accounting, per_second
-from esrally_ebs.volumes.emulated.control import SOCKET_NAME, ControlPoint
+from esrally_ebs.errors import SetupError
+from esrally_ebs.volumes.emulated.control import SOCKET_NAME, ControlPoint, read_state
 from esrally_ebs.volumes.emulated.daemon import fuse
 from esrally_ebs.volumes.emulated.daemon.server import Channel
 from esrally_ebs.volumes.emulated.law.buckets import Limiter
+from esrally_ebs.volumes.emulated.release import detach
 
 UNIQUE = 77
+
+
+def test_a_volume_of_another_release_is_one_line_and_can_be_detached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    point = ControlPoint(lambda request: {"levels": {}, "of_a_later_release": 1})
+
+    def serve() -> None:
+        while select.select(point.descriptors(), [], [], 5)[0]:
+            for descriptor in select.select(point.descriptors(), [], [], 0)[0]:
+                point.handle(descriptor)
+
+    threading.Thread(target=serve, daemon=True).start()
+    with pytest.raises(SetupError, match=f"^{tmp_path}/control: the volume's daemon is of another release"):
+        read_state(tmp_path / SOCKET_NAME)
+    detach(tmp_path)
+    assert not (tmp_path / SOCKET_NAME).exists()
 
 
 @pytest.fixture
