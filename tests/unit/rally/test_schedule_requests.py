@@ -47,6 +47,24 @@ def test_where_one_search_of_pages_ended_the_next_does_not_begin(more: dict[str,
             body["search_after"] = [100]  # as Rally's runner does after the last page it may ask for
 
 
+def test_whatever_a_runner_changes_in_a_request_the_next_does_not_have() -> None:
+    search = task("q", "my-search")
+    search.operation.params = {
+        "vector": [0.5, 1, None],
+        "any": [{"terms": ["a"]}],
+        "own": {1, 2},
+        "pair": ([1],),
+    }
+    source = RequestSource(None, expand([search], plan())[4].operation.params).partition(0, 1)
+    for _ in range(3):
+        asked = source.params()
+        assert {key: asked[key] for key in search.operation.params} == search.operation.params
+        asked["vector"].pop()
+        asked["any"][0]["terms"].append("b")
+        asked["own"].clear()
+        asked["pair"][0].clear()
+
+
 @pytest.mark.parametrize(
     ("cache", "clients", "firsts"), [("cold", 1, {0, 3, 6}), ("cold", 2, {0, 6, 12}), ("warm", 1, {None})]
 )
