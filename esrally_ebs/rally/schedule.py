@@ -60,9 +60,9 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     after = [each for each in searches if not (each.nested or is_search(each) or _is_untold(each))]
     if after:
         listed = ", ".join(f"{task.name} ({task.operation.type})" for task in after)
-        rest = schedule[schedule.index(after[-1]) :]
+        rest = schedule[schedule.index(after[0]) :]
         later = [task.name for element in rest for task in element if is_search(task)]
-        with_it = f"; searches after it are then asked without it, and with it by {including(later)}"
+        with_it = f"; searches after it are then asked without it; alone, after it: {including(later)}"
         raise PlanError(
             f"task {listed}: after a search, where every round would do it again on each arm; put it before "
             f"the searches or leave it out: {excluding(task.name for task in after)}"
@@ -187,7 +187,7 @@ def is_idle(tasks: Iterable[Any]) -> bool:
 def _reads(task: Any) -> bool:
     """Whether a task is a raw request that changes nothing."""
     params, is_raw = task.operation.params, task.operation.type == "raw-request"
-    return is_raw and "path" in params and str(params.get("method", "GET")).upper() == "GET"
+    return is_raw and "path" in params and str(params.get("method", "GET")).upper() in ("GET", "HEAD")
 
 
 def _is_untold(task: Any) -> bool:

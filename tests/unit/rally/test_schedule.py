@@ -117,9 +117,14 @@ def test_where_arms_index_by_themselves_all_documents_count(period: int | None, 
             "task index (bulk), end (delete-index): after a search, where every round would",
         ),
         (
+            [task("q"), task("index", "bulk"), task("p"), task("end", "delete-index")],
+            "--exclude-tasks=index,end; searches after it are then asked without it; alone, after it: --inclu"
+            "de-tasks=p",
+        ),
+        (
             [task("q"), task("merge", "force-merge"), task("wait", "index-stats"), task("p")],
-            "--exclude-tasks=merge; searches after it are then asked without it, and with it by --include-ta"
-            "sks=p",
+            "--exclude-tasks=merge; searches after it are then asked without it; alone, after it: --include-t"
+            "asks=p",
         ),
         ([task("q"), task("a", "bulk"), task("b", "force-merge")], "leave it out: --exclude-tasks=a,b"),
         ([task("q"), task("add more", "bulk")], "leave it out: --exclude-tasks='add more'"),
@@ -169,7 +174,9 @@ def test_a_runner_of_the_tracks_own_that_has_a_path_is_not_left_out() -> None:
     assert divide([task("q"), own]) == ([], [task("q"), own])
 
 
-@pytest.mark.parametrize(("method", "is_idle"), [("GET", True), ("get", True), ("PUT", False), (None, False)])
+@pytest.mark.parametrize(
+    ("method", "is_idle"), [("get", True), ("HEAD", True), ("PUT", False), (None, False)]
+)
 def test_a_raw_request_that_reads_is_left_out_after_a_search(method: str | None, is_idle: bool) -> None:
     raw = task("shards", "raw-request")
     raw.operation.params |= {"path": "/_cat/shards", "method": method}
