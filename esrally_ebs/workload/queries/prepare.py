@@ -90,8 +90,9 @@ _DEGREES: Final = r"-?\d{1,3}(\.\d+)?"
 _POINT: Final = re.compile(rf"{_DEGREES}, *{_DEGREES}|POINT *\( *{_DEGREES} +{_DEGREES} *\)", re.IGNORECASE)
 _FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a path to an aggregation
 # An aggregation's name in a path: up to one within it, a bucket or metric in brackets, or the last dot.
-_STEP_OF_PATH: Final = re.compile(
-    rf"((?:\A|>)\s*)(?!(?:{'|'.join(PATHS_OF_ALL)})\s*(?:>|\Z))([^>\[]+?)(?=\s*(?:[>\[]|\.[^.>\[]+\Z|\Z))"
+_STEP_OF_PATH: Final = re.compile(  # blanks are skipped at once, or each of a row is looked at to its end
+    rf"((?:\A|>)\s*)(?!(?:{'|'.join(PATHS_OF_ALL)})\s*(?:>|\Z))([^>\[\s]+?(?:\s++[^>\[\s]+?)*?)"
+    r"(?=\s*+(?:[>\[]|\.[^.>\[]+\Z|\Z))"
 )
 # A script's string, comment or regular expression; group 1 shows that a string is a field or a parameter.
 # One between brackets is a literal if these begin a list, or look up what the script itself has put there.

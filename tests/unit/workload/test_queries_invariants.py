@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import tempfile
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,14 @@ def test_different_words_have_different_hashes(one: str, other: str) -> None:
 @given(bodies(st.just("secretword")))
 def test_no_word_is_left_when_literals_are_hashed(body: dict[str, Any]) -> None:
     assert "secretword" not in json.dumps(Hasher().body(body))
+
+
+def test_blanks_in_a_path_are_not_looked_at_again_and_again() -> None:
+    """60,000 of them took a minute."""
+    begun = time.process_time()
+    path = Hasher().path(f"sales{' ' * 60_000}x > mean.value")
+    assert time.process_time() - begun < 5
+    assert re.fullmatch(r"h[0-9a-f]{12} > h[0-9a-f]{12}\.value", path)
 
 
 def test_hashing_changes_no_template(tmp_path: Path) -> None:
