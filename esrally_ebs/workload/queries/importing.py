@@ -354,7 +354,7 @@ def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
     logs: list[Log] = []
     for path in paths:
         log = stack.enter_context(closing(Log(path)))
-        log.require_text()
+        log.require_lines()
         for other in logs:
             shorter, longer = sorted((log.beginning or b"", other.beginning or b""), key=len)
             if shorter and longer.startswith(shorter):  # also an earlier copy of one that grew

@@ -23,7 +23,8 @@ _BOM: Final = b"\xef\xbb\xbf"  # written before UTF-8 by some editors and shells
 _BUFFER_BYTES: Final = 128 << 10
 _BEGINNING_BYTES: Final = 64 << 10
 
-_NO_TEXT: Final = (  # how files begin that have no lines of text, and what to do
+_LIST: Final = "one list in JSON; write a line for each entry: jq -rc '.[]'"
+_NO_LINES: Final = (  # how files begin that have no line for each entry, and what to do
     (
         re.compile(rb'\x28\xb5\x2f\xfd|BZh\d|\xfd7zXZ|PK\x03\x04|\x1f[\x8b\x9d]|\x04"M\x18|(?s:.{257})ustar'),
         "packed, and not by gzip alone; unpack it",
@@ -32,6 +33,7 @@ _NO_TEXT: Final = (  # how files begin that have no lines of text, and what to d
         re.compile(rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]"),
         "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8",
     ),
+    (re.compile(rb"\s*\[\s*\n"), _LIST),  # its last entry has no comma behind it
 )
 
 NOT_READ: Final = (  # how lines of unreadable formats begin, and what to do
@@ -43,8 +45,17 @@ NOT_READ: Final = (  # how lines of unreadable formats begin, and what to do
         re.compile(rb'\{.*"elasticsearch\.querylog\.search_type" *:'),
         "a log of ES|QL's queries, which are not raced; give a log of searches",
     ),
-    (re.compile(rb"\s*\[\s*(\{|\Z)"), "one list in JSON; write a line for each entry: jq -c '.[]'"),
+    (re.compile(rb'\s*\[\s*[{"]'), _LIST),
+    (re.compile(rb'"(\{\\"|\[\d)'), "a log within quotes; take the lines out: jq -r ."),
     (re.compile(rb"\s*\{\s*\Z"), "JSON over several lines; write one line for each entry: jq -c ."),
+    (
+        re.compile(rb'\{.*"hits" *: *\['),
+        "the answer of a search; take the documents out: jq -c '.hits.hits[]._source'",
+    ),
+    (
+        re.compile(rb'\{(.*, *)?"_source" *: *\{'),
+        "an export of an index; take the documents out: jq -c ._source",
+    ),
     (  # Docker's has line ends, or is a part of a line; Fluent Bit's is neither
         re.compile(rb'\{(?!.*"(_p|logtag)" *:)(.*, *)?"log" *: *"((?:[^"\\]++|\\(?!n").)*+\\n"|.{16000})'),
         "a container's log around another; take the lines out: jq -rj .log",
@@ -68,14 +79,6 @@ NOT_READ: Final = (  # how lines of unreadable formats begin, and what to do
         re.compile(rb'\{(.*, *)?"(jsonPayload|json)" *: *\{'),
         "a log within another, as Google and Filebeat write it; take the entries out: "
         "jq -c '.jsonPayload // .json'",
-    ),
-    (
-        re.compile(rb'\{.*"hits" *: *\['),
-        "the answer of a search; take the documents out: jq -c '.hits.hits[]._source'",
-    ),
-    (
-        re.compile(rb'\{(.*, *)?"_source" *: *\{'),
-        "an export of an index; take the documents out: jq -c ._source",
     ),
     (
         re.compile(rb"\S+ std(out|err) [FP] "),
@@ -111,9 +114,9 @@ class Log:
         self._file.close()
         self._raw.close()
 
-    def require_text(self) -> None:
-        """Raise FormatError, which says how to make text of it, for a log that has no lines of text."""
-        for pattern, what in _NO_TEXT:
+    def require_lines(self) -> None:
+        """Raise FormatError, which says how to make lines of it, for a log that is none of lines of text."""
+        for pattern, what in _NO_LINES:
             if self.beginning and pattern.match(self.beginning):
                 raise FormatError(f"{self.path}: is {what}")
 

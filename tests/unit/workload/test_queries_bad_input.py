@@ -119,8 +119,11 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
             "as its node wrote it",
         ),
         (json.dumps({"log": query_line(MATCH_ALL)}).encode(), "jq"),
-        (f"[\n{query_line(MATCH_ALL)},\n{query_line(MATCH_ALL)}]".encode(), "jq -c '.[]'"),
-        (f"[{query_line(MATCH_ALL)}]\n".encode(), "jq -c '.[]'"),
+        (f"[\n{query_line(MATCH_ALL)},\n{query_line(MATCH_ALL)}]".encode(), "jq -rc '.[]'"),
+        (f"[\n{query_line(MATCH_ALL)},\n{query_line(MATCH_ALL)}\n]\n".encode(), "jq -rc '.[]'"),  # by line
+        (f"[{query_line(MATCH_ALL)}]\n".encode(), "jq -rc '.[]'"),
+        (json.dumps([query_line(MATCH_ALL)]).encode(), "jq -rc '.[]'"),
+        (json.dumps(query_line(MATCH_ALL)).encode(), "a log within quotes; take the lines out: jq -r ."),
         (json.dumps({"stream": "stdout", "log": query_line(MATCH_ALL) + "\n"}).encode(), "jq -rj .log"),
         (json.dumps({"stream": "stdout", "log": "x" * 16384}).encode(), "jq -rj .log"),  # a part
         (json.dumps({"_p": "F", "log": query_line(MATCH_ALL)}).encode(), "jq -r .log"),
@@ -134,6 +137,7 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
             json.dumps({"_index": "i", "_source": json.loads(query_line(MATCH_ALL))}).encode(),
             "jq -c ._source",
         ),
+        (json.dumps({"_index": "i", "_source": {"message": query_line(MATCH_ALL)}}).encode(), "jq -c ._source"),
         (
             json.dumps({"hits": {"hits": [{"_source": json.loads(query_line(MATCH_ALL))}]}}).encode(),
             "jq -c '.hits.hits[]._source'",
