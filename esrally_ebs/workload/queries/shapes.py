@@ -113,13 +113,14 @@ class Shapes:
             return Shape(reason=Reason.DEEP)
         walk = _Shaper()
         node = walk.body(orjson.loads(_RUN.sub(_without_literal, body)))
+        has_limit = node.pop(LIMIT, None) is not None  # is not asked for, so it makes no template
         text = orjson.dumps(node, option=orjson.OPT_SORT_KEYS)
         parts = [name for name in _SEARCHES if name in node]
         asked = (*parts, *walk.queries, *walk.aggregations)
         names = list(dict.fromkeys(name for name in asked if name != "bool"))
         label = "-".join(re.sub(r"[^a-z0-9_]", "", name) for name in names[:4]) or "match_all"
         reason = self._reason(node, walk)
-        return Shape(reason=reason, text=_shortened(text).decode(), label=label, has_limit=LIMIT in node)
+        return Shape(reason=reason, text=_shortened(text).decode(), label=label, has_limit=has_limit)
 
     def _reason(self, node: dict[str, Any], walk: Walk) -> Reason | None:
         checks = (

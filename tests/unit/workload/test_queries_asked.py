@@ -98,6 +98,12 @@ def test_time_limits_are_taken_off_as_answers_would_depend_on_the_volume(tmp_pat
     assert [count for what, count in summary.changed.items() if what.startswith("time limits")] == [1]
 
 
+def test_a_time_limit_makes_no_template_as_it_is_not_asked_for(tmp_path: Path) -> None:
+    row = {"at": 0.0, "method": "POST", "path": "/logs/_search"}
+    rows = [row | {"body": {"size": 1, **limit}} for limit in ({}, {"timeout": "1s"}, {"timeout": "2s"})]
+    assert import_logs([write(tmp_path / "log", *map(json.dumps, rows))], tmp_path / "out").templates == 1
+
+
 @pytest.mark.parametrize(
     ("preference", "params"),
     [

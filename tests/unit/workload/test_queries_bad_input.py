@@ -137,7 +137,7 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
             json.dumps({"_index": "i", "_source": json.loads(query_line(MATCH_ALL))}).encode(),
             "jq -c ._source",
         ),
-        (json.dumps({"_index": "i", "_source": {"message": query_line(MATCH_ALL)}}).encode(), "jq -c ._source"),
+        (json.dumps({"_id": "", "_source": {"message": query_line(MATCH_ALL)}}).encode(), "jq -c ._source"),
         (
             json.dumps({"hits": {"hits": [{"_source": json.loads(query_line(MATCH_ALL))}]}}).encode(),
             "jq -c '.hits.hits[]._source'",
