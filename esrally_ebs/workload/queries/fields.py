@@ -48,15 +48,14 @@ def flat(fields: Fields) -> Fields:
 def logged_time(fields: Fields, name: str = "timestamp") -> tuple[int, bool]:
     """The log's own time of a line, and whether it has a time zone.
 
-    The shipper's, if it has renamed the former, or changed its ISO format; Fluent Bit's is in seconds.
+    The shipper's, if it has renamed the former, or changed its ISO format.
     """
     for each in (name, "@timestamp"):
         try:
             return parse_time(fields[each])
         except FIELD_ERRORS:
             continue
-    date = fields["date"]
-    return parse_time(date * 1000 if isinstance(date, float) else date)
+    return parse_time(fields["date"])  # Fluent Bit's
 
 
 _MAX_CHARS: Final = 64  # of a number or duration, so that caches keep no long texts

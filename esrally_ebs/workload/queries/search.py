@@ -91,12 +91,13 @@ def words(text: str) -> frozenset[str]:
 def parse_time(text: str | float) -> tuple[int, bool]:
     """Microseconds since the epoch from ISO 8601, and whether it had a time zone (else UTC is assumed).
 
-    Of milliseconds since the epoch, as an index may give them, too, also as text. ValueError for what is
-    neither, and for a time before all logs.
+    Of milliseconds since the epoch, as an index may give them, too, also as text; and of seconds with a
+    fraction, as Fluent Bit writes them. ValueError for what is none of these, and for a time before all logs.
     """
     if isinstance(text, str) and len(text) > len("20261231") and text.isdecimal():
         text = int(text)  # of which the first digits might be read as a date
     if isinstance(text, int | float):
+        text = text * 1000 if isinstance(text, float) and text < _LAST_MS / 1000 else text
         if not _FIRST_MS < text < _LAST_MS:
             raise ValueError(f"no milliseconds since the epoch: {text}")
         return round(text * 1000), True
