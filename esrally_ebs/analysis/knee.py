@@ -229,10 +229,8 @@ class KneeSearch:
         if not steps:
             return NextStep(purpose=Purpose.ALONE, rate=0.0, seconds=PROBE_S)
         measured = sum(step.purpose is Purpose.MEASURE for step in steps)
-        if not self._alone_breaks(steps):
-            rate = self._probe(steps)
-            if rate is not None:
-                return NextStep(purpose=Purpose.PROBE, rate=rate, seconds=self._probe_s(rate))
+        if not self._alone_breaks(steps) and (rate := self._probe(steps)) is not None:
+            return NextStep(purpose=Purpose.PROBE, rate=rate, seconds=self._probe_s(rate))
         knee = self.knee(steps)
         is_narrow = measured in looks(self.steps) and knee.width <= self.margin
         if knee.why or is_narrow or measured >= self.steps:
@@ -268,7 +266,7 @@ class KneeSearch:
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
         rate, low, high = _Shares.of(tried, self.bound.allowed).knee(self.confidence, varies, self.bound)
         low /= 1 + self._overrun
-        lower, unsure = self._late_below(tried, rate), self._unsure(tried)
+        lower, unsure = self._late_below(tried, rate, varies), self._unsure(tried)
         lower = lower or (self._stalls(tried) if not unsure else "")
         return Knee(rate=rate, low=low, high=high, doubt=lower or unsure, may_be_lower=bool(lower))
 
@@ -278,15 +276,17 @@ class KneeSearch:
         share = self.bound.seconds / self.step_s
         return share if share > self.margin / 2 else 0.0
 
-    def _late_below(self, tried: Sequence[StepResult], knee: float) -> str:
+    def _late_below(self, tried: Sequence[StepResult], knee: float, varies: float) -> str:
         """A doubt if too many requests were late up to the knee, and the slowest long step, or far below."""
         slowest = min((step.rate for step in tried if step.purpose is Purpose.MEASURE), default=knee)
         allowed = self.bound.allowed
         floor = max(_MAX_FLOOR * allowed, allowed - _MAX_CHANCE)
-        for reach, most in ((max(knee, slowest), allowed), (_IDLE_BELOW * knee, floor)):
+        # below a knee bursts of a queue are late by chance; where no step keeps the bound, no queue need be
+        varies *= max(step.requests for step in tried) if knee > slowest else 0
+        for reach, most, chance in ((max(knee, slowest), allowed, varies), (_IDLE_BELOW * knee, floor, 0.0)):
             below = [step for step in tried if step.rate < reach or math.isclose(step.rate, reach)]
             requests, count = sum(step.requests for step in below), sum(step.late for step in below)
-            if count > max(_LATE_BY_CHANCE, requests * most):
+            if count > max(_LATE_BY_CHANCE, most * (requests + math.sqrt(chance * requests))):
                 shown = format_beside(count / requests, allowed, least=2)
                 return (
                     f"up to {format_rate(reach)}/s {shown} of the requests were late, the bound allows "

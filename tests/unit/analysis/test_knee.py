@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -254,6 +255,24 @@ def test_a_knee_below_all_long_steps_is_doubted_where_these_break_the_bound() ->
     knee = search().knee([step(0, 1500, 0), *probes, *long])
     assert knee.rate < 190
     assert knee.doubt.startswith("up to 190/s 2.91% of the requests were late, the bound allows 1%")
+
+
+@pytest.mark.parametrize(
+    ("late", "doubt"),
+    [
+        ((30, 55, 21, 40, 34), ""),  # bursts of a queue with one server, by chance
+        ((30, 85, 41, 60, 54), "up to 107/s 2.08% of the requests were late"),
+    ],
+)
+def test_more_late_requests_below_a_knee_than_by_chance_are_doubted(
+    late: tuple[int, ...], doubt: str
+) -> None:
+    below = [step(rate, 2600, count) for rate, count in zip((103, 104, 105, 106, 107), late, strict=True)]
+    above = [step(rate, 2600, 200) for rate in (109, 110, 111, 112, 113)]
+    shares = [replace(one, share=0.009 if one.rate < 108 else 0.013) for one in (*below, *above)]
+    knee = search(Bound(percentile=99, seconds=0.05)).knee([step(0, 1500, 0), *shares])
+    assert knee.rate == pytest.approx(107.5, rel=0.02)
+    assert knee.doubt[: len(doubt) or None] == doubt
 
 
 @pytest.mark.parametrize(("failed", "doubt"), [(52, "up to 165/s 0.76% of the requests were late"), (20, "")])
