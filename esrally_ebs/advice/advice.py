@@ -67,15 +67,21 @@ class Option:
         return estimate.low, math.inf if estimate.high is None else estimate.high
 
     @property
+    def queues(self) -> bool:
+        """Whether more requests than the bound allows may find a limit used up, in the long run."""
+        return self.prediction.queued > self.bound.allowed
+
+    @property
     def keeps(self) -> bool:
         """Whether the interval's upper end keeps the bound, and does so for good."""
-        return not self.prediction.falls_behind and self.interval_s[1] <= self.bound.seconds
+        behind = self.prediction.falls_behind or self.queues
+        return not behind and self.interval_s[1] <= self.bound.seconds
 
     @property
     def may_keep(self) -> bool:
-        """Whether the bound is inside the interval."""
-        low_s, high_s = self.interval_s
-        return not self.prediction.falls_behind and low_s <= self.bound.seconds < high_s
+        """Whether the bound is inside the interval, or kept but for queues in the long run."""
+        serves = not self.prediction.falls_behind
+        return serves and not self.keeps and self.interval_s[0] <= self.bound.seconds
 
     @property
     def answer(self) -> str:

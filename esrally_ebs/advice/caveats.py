@@ -20,7 +20,6 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
 MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
-_NEARLY_ALL = 0.8  # of a limit: above it, queues form that seconds of queries hardly show
 _QUICKENING = 0.05  # if the second half's requests take this share less, the node is still warming up
 _UNKNOWN = (
     "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
@@ -55,7 +54,7 @@ def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str
         *_own_prices(session),
         *by_use([advice.recorded], session),
         *_instance_burst(advice.today.prediction),
-        *_near_limit(advice),
+        *_queues(advice),
         *_slower(predictor.slower_s),
         _SEEN if predictor.waits_seen else _INFERRED,
         *_UNKNOWN,
@@ -153,18 +152,17 @@ def _instance_burst(today: Prediction) -> list[str]:
     ]
 
 
-def _near_limit(advice: Advice) -> list[str]:
-    """A warning if what keeps the bound has little headroom at a rate; ignores credits, which pile up."""
-    option = advice.best or advice.today
-    if advice.load is None or not option.keeps:
+def _queues(advice: Advice) -> list[str]:
+    """A warning if queries may queue for a limit, which seconds of them hardly show."""
+    option = advice.doubtful or advice.today
+    if not option.queues or not option.may_keep:
         return []
     share, name = most_used(option)
-    if share < _NEARLY_ALL:
-        return []
     return [
-        f"Queries use {share:.0%} of the {name} of {setting_text(option.spec)}:"
-        " queues that come once in minutes are longer than the seconds that are predicted show, p99 above"
-        " all. Take a setting of which less is used, or measure for minutes."
+        f"Queries use {share:.0%} of the {name} of {setting_text(option.spec)}, and up to"
+        f" {option.prediction.queued:.0%} of them find it used up, as they come by chance: such queues come"
+        " once in minutes, and the seconds that are predicted hardly show them. Take a setting of which less"
+        " is used, or measure for minutes."
     ]
 
 

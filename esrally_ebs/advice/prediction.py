@@ -11,7 +11,7 @@ from scipy import special
 from esrally_ebs.advice.dependencies import PAGE_BYTES, access_patterns
 from esrally_ebs.advice.recording import Recording, doubt_of_credits
 from esrally_ebs.analysis.rounds import Estimate, critical_t
-from esrally_ebs.catalog.limits import CREDITS, Model, Service
+from esrally_ebs.catalog.limits import CREDITS, Limit, Model, Service
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import VolumeSpec
@@ -120,6 +120,7 @@ class Prediction:
     used: Mapping[str, float]  # I/Os' demand as a share of the limit's rate, by limit
     busy: float  # share of the requests' time that an infinitely fast volume would save
     falls_behind: bool = False  # the load exceeds what it serves, so latencies keep growing
+    queued: float = 0.0  # under a load, at most this share of requests find a limit used up
 
     def percentile(self, percentile: float) -> Estimate:
         """One of ``percentiles``, over all requests."""
@@ -142,8 +143,8 @@ class Prediction:
 
         An upper bound if credits ran out during the requests, as less was spent then.
         """
-        model, last_s = model_for(replace(self.spec, time_scale=1.0)), {}
-        for limit in (*model.limits, *model.instance_limits):
+        last_s = {}
+        for limit in _limits(replace(self.spec, time_scale=1.0)):
             if limit.of_credits:
                 lost = (self.used.get(limit.name, 0.0) - 1.0) * limit.rate  # tokens per second
                 last_s[limit.name] = limit.capacity / lost if lost > 0 else math.inf
@@ -307,7 +308,25 @@ class Predictor:
             used=used,
             busy=max(0.0, 1.0 - self._fastest_s / total_s),
             falls_behind=self.load is not None and max(lasting, default=0.0) >= 1,
+            queued=max((self._queued(limit, used) for limit in _limits(spec)), default=0.0),
         )
+
+    def _queued(self, limit: Limit, used: Mapping[str, float]) -> float:
+        """The share of a load's requests that find the limit's bucket empty in the long run, at most.
+
+        The seconds of a replay hardly show it. The level is that of Brownian motion below a full bucket, by
+        the mean and variance of what comes, as if a request took all its tokens at once.
+        """
+        share = min(used[limit.name], 1.0)
+        if self.load is None or not share:
+            return 0.0
+        of_request = np.diff(self._of.first)
+        if limit.counts == "bytes":
+            ends = np.append(0, np.cumsum(self._of.ios["bytes"]))[self._of.first]
+            of_request = np.diff(ends)
+        spread = 1.0 + float(np.var(of_request)) / float(np.mean(of_request)) ** 2
+        in_bucket = self.load.per_s * limit.capacity / limit.rate  # requests while it fills
+        return math.exp(-2 * (1 - share) * in_bucket / (share**2 * spread))
 
     def _estimates(self, latency_s: Column) -> tuple[Estimate, ...]:
         """Percentiles that a race of as many requests would measure, from the variation between rounds.
@@ -412,6 +431,11 @@ def by_turns(recording: Recording, thread: Thread, beside: Sequence[VolumeSpec])
     """The requests at the pace of a race in which requests to the other volumes come in between."""
     others_s = [replay(thread, model_for(spec), credits=spec.credits).latency_s for spec in beside]
     return thread._replace(rest_s=recording.pause_s * (1 + len(beside)) + sum(others_s))
+
+
+def _limits(spec: VolumeSpec) -> tuple[Limit, ...]:
+    model = model_for(spec)
+    return *model.limits, *model.instance_limits
 
 
 def _fastest(spec: VolumeSpec) -> Model:

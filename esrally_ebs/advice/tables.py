@@ -83,11 +83,10 @@ def _verdict(advice: Advice, requests: int) -> str:
         verb = "race" if advice.load is None else "measure"  # a race sends one query after another
         rival = f"; {verb} it and {setting_text(best.spec)}" if best else ""
         setting = setting_text(advice.doubtful.spec)
+        is_inside = advice.doubtful.interval_s[1] > advice.bound.seconds
+        why = "its interval straddles it" if is_inside else "queries may queue for a limit of it"
         is_dearer = setting != setting_text(today.spec) and today.usd <= advice.doubtful.usd
-        return (
-            f"{setting} may keep {advice.bound} or not: its interval straddles it"
-            f"{rival}.{stays if is_dearer else ''}"
-        )
+        return f"{setting} may keep {advice.bound} or not: {why}{rival}.{stays if is_dearer else ''}"
     if best is None:
         return f"No setting that was looked at keeps {advice.bound}.{stays}"
     setting, price = setting_text(best.spec), f"{usd_text(best.usd)} a month"
