@@ -188,15 +188,15 @@ def progress_since(
 ) -> ModificationProgress:
     """Progress of the change that began at ``since``; AWS may still describe an earlier one.
 
-    Failed polls are repeated for at most ten minutes; then AwsError.
+    Failed polls are repeated for at most ten minutes, unless they are not allowed; then AwsError.
     """
     give_up_s = clock.monotonic() + _PATIENCE_S
     while True:
         try:
             latest = progress_of(api, volume)
             break
-        except AwsError:
-            if clock.monotonic() > give_up_s:
+        except AwsError as error:
+            if error.denied or clock.monotonic() > give_up_s:
                 raise
             clock.sleep(_POLL_S)
     # AWS gives a change's begin in whole seconds

@@ -165,6 +165,16 @@ def test_polls_that_keep_failing_are_given_up_after_ten_minutes() -> None:
     assert 600 < world.now - 100 < 660
 
 
+def test_a_poll_that_is_not_allowed_is_told_at_once() -> None:
+    world = World()
+    began_s = world.now
+    aws = Breaking(world, "UnauthorizedOperation", "DescribeVolumesModifications")
+    aws.fails = 1000
+    with pytest.raises(AwsError):
+        modify.follow(aws, world.volume, clock=world.clock, each=lambda _: None)
+    assert world.now == began_s
+
+
 @pytest.mark.parametrize("code", ["IncorrectModificationState", "ReadTimeoutError"])
 def test_a_change_that_began_without_our_hearing_of_it_is_followed(code: str) -> None:
     world = World()
