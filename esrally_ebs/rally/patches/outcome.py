@@ -33,6 +33,9 @@ _LONG = re.compile(r"Lines containing the error|The (?:complete track|track file
 _SHOWN = 400  # characters of a message that are shown
 _TRACEBACK = "Traceback (most recent call last)"
 
+# Rally's errors about text of another encoding or form than it expects.
+_OF_TEXT = (ValueError, LookupError, TypeError, AttributeError)
+
 _EXITING = "exiting"  # the status of Rally's own driver then
 
 
@@ -120,7 +123,7 @@ def read_track(original: Any, self: Any, *arguments: Any) -> Any:
     try:
         with _temporary_files_removed():
             return original(self, *arguments)
-    except (exceptions.RallyError, jinja2.TemplateError, OSError) as error:
+    except (exceptions.RallyError, jinja2.TemplateError, OSError, *_OF_TEXT) as error:
         lacks = isinstance(error, exceptions.SystemSetupError)  # Rally's "track does not exist"
         if lacks and not isinstance(error.__context__, OSError):
             raise
@@ -128,6 +131,8 @@ def read_track(original: Any, self: Any, *arguments: Any) -> Any:
             text = f"{arguments[1]}: includes {error.__context__}, which is not there; mend the track"
         elif isinstance(error, OSError):
             text = f"{error.filename or arguments[0]}: {error.strerror or error}; mend the track"
+        elif isinstance(error, _OF_TEXT):
+            text = f"{arguments[1]}, or a file beside it: {type(error).__name__}: {error}; mend the track"
         elif isinstance(error, jinja2.TemplateError):
             text = f"{_template_of(error)}: {error.message}; mend the track"
         else:

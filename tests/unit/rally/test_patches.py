@@ -126,6 +126,12 @@ def test_a_rally_that_differs_is_refused_by_name(
             '[{"operation": "force-merge"}]}',
             r"^definition for index b in b\.json: Unexpected end of template\. .*; mend the track$",
         ),
+        ("[]", r"^/.*/track\.json, or a file beside it: AttributeError: 'list' object .*; mend the track$"),
+        (
+            '{"version": 2, "description": "d", "indices": [{"name": "c", "body": "c.json"}], "schedule": '
+            '[{"operation": "force-merge"}]}',
+            r"^/.*/track\.json, or a file beside it: UnicodeDecodeError: 'utf-8' .*; mend the track$",
+        ),
         ('{"version": 3}', r"^Track mine requires a newer version of Rally\. .*: 3\)$"),
     ],
 )
@@ -134,11 +140,13 @@ def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str, has_line: bool
 ) -> None:
     (tmp_path / "b.json").write_text('{% if shards %}{"settings": {}}')
+    (tmp_path / "c.json").write_bytes(b"\xfc")
     track = tmp_path / "track.json"
     track.write_text(text)
     reader = loader.TrackFileReader(configuration(tmp_path, pipeline="from-sources"))
     patches.install(patches.LOADING)
-    with pytest.raises((exceptions.RallyError, jinja2.TemplateError, FileNotFoundError)):
+    of_rally = exceptions.RallyError, jinja2.TemplateError
+    with pytest.raises((*of_rally, FileNotFoundError, AttributeError, UnicodeDecodeError)):
         reader.read("mine", str(track), str(tmp_path))
     if has_line:
         (tmp_path / "track.py").write_text("from esrally_ebs.rally import register\n")
