@@ -45,6 +45,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int
         (["log.json", "same"], 2, "same: begins as log.json does; name one of them, the longer"),
         (["log.json", "grown"], 2, "grown: begins as log.json"),
         (["log.json", "log.json.gz"], 2, "log.json.gz: begins as log.json"),
+        (["msearch", "again"], 2, "again: begins as msearch does"),
         (["zones"], 4, "zones:2: some times name a time zone"),
         (["log.json", "--index", "orders"], 2, "--index orders: no search of"),
         (["log.json", "--index", "orders"], 2, "it has logs"),
@@ -67,12 +68,19 @@ def test_words_that_cannot_be_meant(
 ) -> None:
     monkeypatch.chdir(log.parent)
     write(Path("msearch"), '{"index":"a"}', "{}")
+    Path("again").symlink_to("msearch")
     Path("same").symlink_to(log)
     write(Path("grown"), query_line(MATCH_ALL), query_line(MATCH_ALL))
     Path("log.json.gz").write_bytes(gzip.compress(log.read_bytes()))
     write(Path("zones"), query_line(MATCH_ALL), query_line(MATCH_ALL, at="2026-01-02T10:00:00.000"))
     ended, line = refused(capsys, "--output", "out", *words)
     assert (ended, says in line) == (code, True), line
+
+
+def test_files_of_msearch_may_begin_alike_as_they_have_no_times(tmp_path: Path) -> None:
+    pair = ['{"index":"a"}', "{}"]
+    logs = [write(tmp_path / str(count), *pair * count) for count in (1, 2)]
+    assert import_logs(logs, tmp_path / "out").requests == 3
 
 
 def test_lines_of_an_unknown_log_among_others_are_counted(log: Path, tmp_path: Path) -> None:
