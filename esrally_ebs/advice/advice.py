@@ -34,6 +34,7 @@ _NOT_CHOSEN = {
 _MOST_USED = 2.0**62  # bound on usage: a log may contain any number
 _DEARER = 0.02  # the advised setting costs at most this share more than the cheapest that keeps the bound
 _STEP = 0.01  # a p99 that is better by less does not justify a higher price
+_UNSURE = 2  # queued shares were up to 1.3 times as large in simulations of minutes
 _AnyOption = TypeVar("_AnyOption", bound="Option | UsageOption")
 
 
@@ -69,7 +70,7 @@ class Option:
     @property
     def queues(self) -> bool:
         """Whether more requests than the bound allows may find a limit used up, in the long run."""
-        return self.prediction.queued > self.bound.allowed
+        return _UNSURE * self.prediction.queued > self.bound.allowed
 
     @property
     def keeps(self) -> bool:

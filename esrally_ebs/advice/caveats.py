@@ -159,7 +159,7 @@ def _queues(advice: Advice) -> list[str]:
         return []
     share, name = most_used(option)
     return [
-        f"Queries use {share:.0%} of the {name} of {setting_text(option.spec)}, and up to"
+        f"Queries use {share:.0%} of the {name} of {setting_text(option.spec)}, and about"
         f" {option.prediction.queued:.0%} of them find it used up, as they come by chance: such queues come"
         " once in minutes, and the seconds that are predicted hardly show them. Take a setting of which less"
         " is used, or measure for minutes."

@@ -120,7 +120,7 @@ class Prediction:
     used: Mapping[str, float]  # I/Os' demand as a share of the limit's rate, by limit
     busy: float  # share of the requests' time that an infinitely fast volume would save
     falls_behind: bool = False  # the load exceeds what it serves, so latencies keep growing
-    queued: float = 0.0  # under a load, at most this share of requests find a limit used up
+    queued: float = 0.0  # under a load, about this share of requests find a limit used up
 
     def percentile(self, percentile: float) -> Estimate:
         """One of ``percentiles``, over all requests."""
@@ -312,7 +312,7 @@ class Predictor:
         )
 
     def _queued(self, limit: Limit, used: Mapping[str, float]) -> float:
-        """The share of a load's requests that find the limit's bucket empty in the long run, at most.
+        """About which share of a load's requests find the limit's bucket empty in the long run.
 
         The seconds of a replay hardly show it. The level is that of Brownian motion below a full bucket, by
         the mean and variance of what comes, as if a request took all its tokens at once.
