@@ -14,7 +14,7 @@ from esrally_ebs.model import Event, State
 from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY, parse_event, parse_sealed
 from esrally_ebs.store.files import open_file
 from esrally_ebs.store.parts import BROKEN, read_file, read_parts
-from esrally_ebs.store.session import Owner, Session, SessionRecord, SessionSummary, parse_record
+from esrally_ebs.store.session import EDITED, Owner, Session, SessionRecord, SessionSummary, parse_record
 
 _MAX_RECORD_BYTES = 2**26
 _MAX_EVENTS_BYTES = 2**31
@@ -162,12 +162,12 @@ def read_record(path: Path) -> SessionRecord:
             document = parse_sealed(file.read().decode(), str(source))
     except FileNotFoundError as error:
         raise FormatError(
-            f"{source}: missing; this is not a session folder, or it was cut at its start"
+            f"{source}: missing; no session's folder, or cut at its start; 'esrally-ebs sessions' lists them"
         ) from error
     except OSError as error:
         raise FormatError(f"{source}: {error.strerror}; read it as its owner or as root") from error
     except ValueError as error:
-        raise FormatError(f"{source}: not readable as JSON ({error}); was it edited by hand?") from error
+        raise FormatError(f"{source}: not readable as JSON ({error}); {EDITED}") from error
     return parse_record(document, str(source))
 
 

@@ -16,6 +16,7 @@ from esrally_ebs.store.encoding import Time, first_problem, plain
 
 FORMAT = 1
 READABLE = (1,)
+EDITED = "was it edited by hand? restore it from a copy"
 
 
 class _EbsVolume(TypedDict):
@@ -174,7 +175,7 @@ _RECORD = TypeAdapter(SessionRecord)
 def parse_record(document: Any, source: str) -> SessionRecord:  # noqa: ANN401 - whatever the file holds
     """A record from JSON values. Raises FormatError, with version or key, if this release cannot read it."""
     if not isinstance(document, dict):
-        raise FormatError(f"{source}: not an object; was it edited by hand?")
+        raise FormatError(f"{source}: not an object; {EDITED}")
     version = document.get("format")
     if version not in READABLE:
         readable = ", ".join(str(number) for number in READABLE)
@@ -185,7 +186,7 @@ def parse_record(document: Any, source: str) -> SessionRecord:  # noqa: ANN401 -
     try:
         return _RECORD.validate_python(document)
     except ValidationError as error:
-        raise FormatError(f"{source}: {first_problem(error)}; was it edited by hand?") from error
+        raise FormatError(f"{source}: {first_problem(error)}; {EDITED}") from error
 
 
 def document_of(record: SessionRecord) -> dict[str, Any]:

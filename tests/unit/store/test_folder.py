@@ -82,7 +82,7 @@ def test_a_folder_with_a_broken_head_is_listed_as_failed_with_the_reason(tmp_pat
     sessions = list_sessions(tmp_path)
     assert [(one.id, one.state) for one in sessions] == [("broken", State.FAILED)]
     assert "session.json" in sessions[0].reason
-    with pytest.raises(FormatError, match=r"session\.json: .*edited by hand\?"):
+    with pytest.raises(FormatError, match=r"session\.json: .*edited by hand\? restore it from a copy"):
         load_session(sessions[0].path)
 
 
@@ -139,7 +139,7 @@ def test_a_value_that_does_not_fit_is_named_in_one_line(
 ) -> None:
     folder.update(arms=[GP2])
     edit(folder, where, value)
-    with pytest.raises(FormatError, match=r"session.json: .* does not fit its format \(.*hand\?$") as raised:
+    with pytest.raises(FormatError, match=r"session.json: .* does not fit its format \(.*a copy$") as raised:
         load_session(folder.path)
     assert "\n" not in str(raised.value)
     first, *_ = where.split(".")
@@ -157,7 +157,7 @@ def test_a_number_that_no_computer_has_and_deep_nesting_are_one_line(
     path = folder.path / "session.json"
     path.write_text(path.read_text().replace('"PLACE"', text))
     with pytest.raises(
-        FormatError, match=r"session.json: not readable as JSON \(.*edited by hand\?"
+        FormatError, match=r"session.json: not readable as JSON \(.*edited by hand\? restore it from a copy"
     ) as raised:
         load_session(folder.path)
     assert len(str(raised.value)) < 400
