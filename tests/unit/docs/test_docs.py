@@ -15,7 +15,7 @@ from typer.main import get_command
 from esrally_ebs import errors
 from esrally_ebs.cli import app_of
 from esrally_ebs.machine import processes
-from esrally_ebs.plan import Plan, load_plan
+from esrally_ebs.plan import Plan, load_plan, parse_plan
 from esrally_ebs.plan.plan import keys_by_table
 
 ROOT = Path(__file__).parents[3]
@@ -142,6 +142,14 @@ def test_plain_defaults_are_documented(heading: str) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "pipelines").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_plan_that_ships_is_valid(path: Path) -> None:
     assert load_plan(path).name == path.stem
+
+
+def test_the_plan_that_the_document_shows_is_valid() -> None:
+    text = PAGES["docs/plans.md"]
+    (shown,) = re.findall(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    plan = parse_plan(shown, "docs/plans.md")
+    assert f"run {plan.name}.toml" in text
+    assert plan.race is not None
 
 
 def test_every_exit_code_is_documented() -> None:
