@@ -50,6 +50,23 @@ def test_of_an_index_that_is_not_known_only_the_jobs_are_counted(table: str) -> 
     assert unknown.total == 0
 
 
+def test_a_race_reads_by_the_size_of_its_index_in_every_request_that_is_cold() -> None:
+    def spent(documents: int, cache: str = "cold") -> float:
+        text = f'[race]\niterations = 4\n[design]\nrounds = 10\n[cache]\nmode = "{cache}"\n'
+        plan = parse_plan(f'name = "p"\n{ARMS}{text}[dataset]\ndocuments = {documents}\n', "p.toml")
+        needed = demand(plan, arm("a", gp2(gib=100)).models[0])
+        assert needed is not None
+        return needed.race
+
+    # 140 reads by each of 8 x 10 x 4 requests for a GiB, which is 1,966,560 documents of 546 bytes; reads are
+    # of 107 KiB, so that 128 MiB/s let 1,225 a second through, while 300 are earned
+    kept = 1 - 300 * 107 / (128 * 1024)
+    assert spent(1_966_560) == pytest.approx(140 * 320 * kept, rel=1e-3)
+    assert spent(2 * 1_966_560) == pytest.approx(2 * spent(1_966_560))
+    assert spent(1_966_560, "warm") == pytest.approx(spent(1_966_560) / 4)  # once in each round
+    assert spent(10) == pytest.approx(42 * 320 * kept)  # no index is read less
+
+
 def test_too_few_credits_for_the_plan_are_stopped_with_the_sum() -> None:
     poor = arm("a", gp2(gib=100), balances={gp2().volume_id: 0.01})  # 1 % of 5.4 million is 54,000
     text = stopped("burst-balance", poor, plan=job_plan())
