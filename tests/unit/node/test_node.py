@@ -333,6 +333,7 @@ form, labels = sys.argv[-1], {labels!r}
 as_json = lambda of: json.dumps(labels[of[1]], ensure_ascii=False)
 form = re.sub(r'{{{{json \(\.Label "(.*?)"\)}}}}', as_json, form)
 form = re.sub(r'{{{{\.Label "(.*?)"}}}}', lambda of: labels[of[1]], form)
+form = form.replace("{{{{json .Names}}}}", '"{engine.project("nightly", "gp2")}-node-1"')
 if sys.argv[1] == "ps":
     print(form.replace("{{{{json .ID}}}}", '"f231"').replace("{{{{.ID}}}}", "f231"))
 """
