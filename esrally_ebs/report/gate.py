@@ -152,7 +152,7 @@ def _way_on(needed: Sequence[float | None], more: str) -> str:
         return f"more {more} may decide"
     if math.isinf(most := max(known)):
         return f"more {more} would hardly decide, as a limit is too near to what was measured"
-    return f"about {most:g} more {more} may decide"
+    return f"more {more} may decide (about {most:g})"
 
 
 def result_text(decision: TaskDecision) -> str:

@@ -120,6 +120,14 @@ def test_the_rounds_that_a_gate_asks_for_decide_about_four_times_of_five() -> No
     assert 0.6 <= np.mean(decided) <= 0.95
 
 
+def test_an_undecided_gate_says_about_how_many_rounds_may_decide_all_its_limits() -> None:
+    judged = gate({"t": 1.03, "u": 1.05}, noise=0.02)
+    needed = [d.more_rounds for d in judged.decisions if d.outcome is Outcome.INCONCLUSIVE]
+    assert len(needed) == 2
+    said = f"more rounds may decide (about {max(count or 0 for count in needed):g})"
+    assert gates.reason(session(1.0), judged).endswith(f"; {said}")
+
+
 def test_a_limit_that_is_what_was_measured_is_decided_by_no_number_of_rounds() -> None:
     judged = gate({"t": 1.05}, noise=0.02)
     limit = GateLimit(percentile=50, slowdown=judged.decisions[0].ratio.value - 1)
