@@ -25,7 +25,7 @@ from esrally_ebs.advice.recording import recording_of, requests_of
 from esrally_ebs.advice.usage_tables import access_table
 from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.errors import MeasurementError
+from esrally_ebs.errors import EbsError
 from esrally_ebs.report.bottleneck import NAMES
 from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Table, quantity, word
 from esrally_ebs.store.session import Session
@@ -377,7 +377,7 @@ def with_access(built: Report, session: Session, trace: pa.Table) -> Report:
             try:
                 recording = recording_of(session, trace, arm)
                 patterns[arm] = access_patterns(recording, thread_of(recording))
-            except MeasurementError as error:
+            except EbsError as error:
                 warnings.append(f"What requests do to the recorded volume is not shown: {error}")
     tables = [_patterns(patterns)] if patterns else []
     if session.kind == "trace" and trace.num_rows and not patterns:
