@@ -84,6 +84,8 @@ def test_sizes_that_differ_are_a_warning_and_what_file_systems_keep_does_not_cou
     assert "a 100.0 GiB, b 500.0 GiB" in stopped("size", ALIKE[0], arm("b", gp2()), severity=Severity.WARN)
     kept = VolumeSpec(name="b", type="mounted", size_bytes=99 * GIB)
     assert fine("size", arm("a"), arm("b", spec=kept))
+    half = VolumeSpec(name="b", type="mounted", size_bytes=50 * GIB, stripes=2)  # as the plan says of each
+    assert fine("size", ALIKE[0], arm("b", spec=half))
 
 
 def test_efs_is_held_to_amazons_readahead_and_not_to_that_of_disks() -> None:

@@ -22,7 +22,7 @@ from esrally_ebs.units import (
         (0.0283, "28.3 ms"),
         (0.9996, "1 s"),
         (75.25, "75.2 s"),
-        (999.6, "1000 s"),
+        (999.5, "1000 s"),
     ],
 )
 def test_a_time_has_three_digits_in_the_unit_that_reads_best(seconds: float, text: str) -> None:
@@ -30,7 +30,7 @@ def test_a_time_has_three_digits_in_the_unit_that_reads_best(seconds: float, tex
 
 
 @pytest.mark.parametrize(
-    ("rate", "text"), [(0.0342, "0.0342"), (28.34, "28.3"), (999.6, "1,000"), (2560.4, "2,560")]
+    ("rate", "text"), [(0.0342, "0.0342"), (28.34, "28.3"), (999.5, "1,000"), (2560.4, "2,560")]
 )
 def test_a_rate_has_three_digits_or_all_before_the_point(rate: float, text: str) -> None:
     assert format_rate(rate) == text

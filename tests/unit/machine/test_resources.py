@@ -9,7 +9,7 @@ import pytest
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine import resources
-from esrally_ebs.machine.resources import home, plan_path, resource, run_dir
+from esrally_ebs.machine.resources import actors_address, home, plan_path, resource, run_dir
 
 
 def test_folders_are_absolute_whatever_was_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -20,6 +20,17 @@ def test_folders_are_absolute_whatever_was_given(monkeypatch: pytest.MonkeyPatch
 
     assert home() == Path("/home/me/ebs")
     assert run_dir() == tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [("sockets:10.0.0.1", "10.0.0.1"), ("sockets", None), ("queues:10.0.0.1", None), ("", None)],
+)
+def test_actors_listen_at_the_address_of_sockets_alone(
+    monkeypatch: pytest.MonkeyPatch, given: str, address: str | None
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_ACTORS", given)
+    assert actors_address() == address
 
 
 def test_a_home_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

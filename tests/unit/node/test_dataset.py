@@ -1,6 +1,7 @@
 """What a built dataset must hold, and a record of one that cannot be read."""
 
 import json
+import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,18 @@ def test_of_a_copy_that_is_another_the_volume_is_blamed_only_where_the_dataset_i
     arm = replace(GP2, mount=tmp_path / "arm", control=None)
     with pytest.raises(EbsError, match=r"does not keep data" if is_kept_as_built else "no longer what was"):
         dataset.copy_to(kept, arm)
+
+
+def test_an_index_needs_twice_its_size_on_the_volume_of_an_arm(tmp_path: Path) -> None:
+    for folder in ("kept/elasticsearch", "arm"):
+        (tmp_path / folder).mkdir(parents=True)
+    with (tmp_path / "kept" / "elasticsearch" / "_0.cfs").open("wb") as file:
+        file.truncate(shutil.disk_usage(tmp_path).free * 3 // 4)  # takes no room itself
+    kept = Dataset(key="k", path=tmp_path / "kept", documents=1, bytes=0, segments=(), hash="")
+    arm = replace(GP2, mount=tmp_path / "arm", control=None)
+    with pytest.raises(SetupError, match=r"^arm gp2: .*/arm has .* free, the index needs .*; use a larger"):
+        dataset.copy_to(kept, arm, go_on=lambda: pytest.fail("it is copied"))
+    assert not list(arm.mount.iterdir())
 
 
 def test_of_two_sessions_at_once_what_the_quicker_one_has_made_stays(tmp_path: Path) -> None:

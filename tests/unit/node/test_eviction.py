@@ -141,10 +141,12 @@ def test_the_volume_refills_while_files_are_evicted_and_what_comes_back_meanwhil
         file.read_bytes()
         return 0.25
 
+    began = time.monotonic()
     done = evict([], tmp_path, refill=refill)
 
     assert fractions == [0.0]  # once, when all was evicted
     assert (done.resident_after, done.refill_s) == (0.0, 0.25)
+    assert done.seconds + done.refill_s <= time.monotonic() - began  # each by itself
 
 
 @needs_root

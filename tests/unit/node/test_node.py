@@ -365,9 +365,9 @@ def test_a_node_is_given_its_data_whatever_the_path_is_called(
 def test_a_users_settings_of_compose_change_neither_names_nor_variables_of_a_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, seen = tmp_path / "docker", tmp_path / "seen"
+    client, seen, asked = tmp_path / "docker", tmp_path / "seen", tmp_path / "asked"
     say = f'echo "$COMPOSE_COMPATIBILITY,$COMPOSE_ENV_FILES" >{seen}'
-    client.write_text(f'#!/bin/sh\n[ "$1" = compose ] || exit 0\n{say}\nexit 1\n')
+    client.write_text(f'#!/bin/sh\necho "$*" >>{asked}\n[ "$1" = compose ] || exit 0\n{say}\nexit 1\n')
     client.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("COMPOSE_COMPATIBILITY", "true")  # names end in "_node_1" then
@@ -378,6 +378,10 @@ def test_a_users_settings_of_compose_change_neither_names_nor_variables_of_a_nod
     with pytest.raises(CommandError, match="arm a: the node's container cannot be started"):
         life.start([volume], settings(), session="s", image="i")
     assert seen.read_text() == "false,\n"
+    up, *of_removal = asked.read_text().splitlines()
+    assert up.startswith("compose ")
+    assert of_removal  # what was begun goes
+    assert all("label=esrally-ebs." in words for words in of_removal)
 
 
 @pytest.fixture

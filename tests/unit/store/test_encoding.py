@@ -104,6 +104,19 @@ def test_a_session_is_read_back_whole(folder: SessionFolder, tmp_path: Path) -> 
     assert [summary.id for summary in list_sessions(tmp_path)] == ["a-1"]
 
 
+def test_each_table_of_a_session_is_merged_into_one_file(folder: SessionFolder) -> None:
+    folder.compact()  # of no table yet
+    point = TelemetryPoint(arm="gp2", device="", at_s=2.0, metric="reads", value=3.0, unit="")
+    for kind, row in (("samples", SAMPLE), ("telemetry", point)):
+        for _ in range(2):  # as of two processes
+            with folder.part_writer(kind) as writer:
+                writer.add([row])
+    folder.compact()
+    assert [len(list((folder.path / kind).iterdir())) for kind in ("samples", "telemetry")] == [1, 1]
+    session = load_session(folder.path)
+    assert (session.samples.num_rows, session.telemetry.num_rows) == (2, 2)
+
+
 def test_sample_files_have_the_columns_of_the_design_in_order(folder: SessionFolder) -> None:
     with folder.part_writer("samples") as writer:
         writer.add([SAMPLE])

@@ -164,6 +164,17 @@ def test_the_memory_of_the_node_is_sampled_with_its_major_faults() -> None:
     }
 
 
+def test_what_a_node_merges_and_refreshes_is_sampled_while_it_has_open_indices() -> None:
+    merges = {"current": 2, "total": 7, "total_time_in_millis": 1500}
+    work = {"merges": merges, "refresh": {"total": 40, "total_time_in_millis": 250}}
+    asked = iter([work, {}])
+    sampler = Machine().sampler((volume(device=None), NODE), read_work=lambda node: next(asked))
+    measured = {"merging": 2, "merges": 7, "merge_s": 1.5, "refreshes": 40, "refresh_s": 0.25}
+    of_indices = {f"index.{name}": value for name, value in measured.items()}
+    assert of_indices.items() <= values(sampler.sample()).items()
+    assert not of_indices.keys() & values(sampler.sample()).keys()
+
+
 def test_every_number_of_the_emulators_state_is_sampled_with_its_unit() -> None:
     state = LimiterState(
         levels={"iops": 3000.0, "throughput": -5.0},
