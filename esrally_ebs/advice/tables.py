@@ -83,8 +83,9 @@ def _verdict(advice: Advice, requests: int) -> str:
         verb = "race" if advice.load is None else "measure"  # a race sends one query after another
         rival = f"; {verb} it and {setting_text(best.spec)}" if best else ""
         setting = setting_text(advice.doubtful.spec)
-        is_inside = advice.doubtful.interval_s[1] > advice.bound.seconds
-        why = "its interval straddles it" if is_inside else "queries may queue for a limit of it"
+        is_below = advice.doubtful.interval_s[1] <= advice.bound.seconds
+        of_queues = advice.doubtful.queues and is_below
+        why = "queries may queue for a limit of it" if of_queues else "its interval straddles it"
         is_dearer = setting != setting_text(today.spec) and today.usd <= advice.doubtful.usd
         return f"{setting} may keep {advice.bound} or not: {why}{rival}.{stays if is_dearer else ''}"
     if best is None:
