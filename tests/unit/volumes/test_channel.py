@@ -2,12 +2,11 @@
 
 import errno
 import os
-import select
 import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -29,17 +28,25 @@ def test_a_volume_of_another_release_is_one_line_and_can_be_detached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    point = ControlPoint(lambda request: {"levels": {}, "of_a_later_release": 1})
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(SOCKET_NAME)
+        listener.listen()
 
-    def serve() -> None:
-        while select.select(point.descriptors(), [], [], 5)[0]:
-            for descriptor in select.select(point.descriptors(), [], [], 0)[0]:
-                point.handle(descriptor)
+        def serve() -> None:
+            with suppress(OSError):  # shut down
+                while True:
+                    client, _ = listener.accept()
+                    with client:
+                        client.recv(4096)
+                        client.sendall(b'{"levels": {}, "of_a_later_release": 1}\n')
 
-    threading.Thread(target=serve, daemon=True).start()
-    with pytest.raises(SetupError, match=f"^{tmp_path}/control: the volume's daemon is of another release"):
-        read_state(tmp_path / SOCKET_NAME)
-    detach(tmp_path)
+        daemon = threading.Thread(target=serve, daemon=True)
+        daemon.start()
+        with pytest.raises(SetupError, match=f"^{tmp_path}/control: the volume's daemon is of another"):
+            read_state(tmp_path / SOCKET_NAME)
+        detach(tmp_path)
+        listener.shutdown(socket.SHUT_RDWR)
+        daemon.join()
     assert not (tmp_path / SOCKET_NAME).exists()
 
 
