@@ -49,7 +49,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int
         (["zones"], 4, "zones:2: some times name a time zone"),
         (["log.json", "--index", "orders"], 2, "--index orders: no search of"),
         (["log.json", "--index", "orders"], 2, "it has logs"),
-        (["log.json", "--index", ""], 2, "--index '': no name of an index; name an index"),
+        (["log.json", "--index", ""], 2, "--index '': an empty value; is a variable of your shell not set?"),
         (["log.json", "--index", "a/b"], 2, "no name of an index"),
         (["log.json", "--index", "caf\udce9"], 2, "no name of an index"),  # bytes that are no UTF-8
         (["log.json", "--index", "logs*,-logs-old"], 2, "--index logs*,-logs-old: no name of an index"),
