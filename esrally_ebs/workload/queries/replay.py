@@ -123,7 +123,7 @@ class Replay:
 
 _PARTS: Final = frozenset(("at", "path", "params", "body"))
 _AGAIN: Final = "import the workload again, from this file if you have changed it"
-_LENGTH_BITS: Final = 26  # bits for a line's length: up to 64 MiB
+_LENGTH_BITS: Final = 28  # of a line's length: hashed words of a line of 16 MiB take more than 100
 _LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
 
 
