@@ -1,6 +1,7 @@
 """Signals that end this process, later."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,9 @@ def interrupts_later() -> Iterator[None]:
     """
     came: list[int] = []
     before = {}
+    if threading.current_thread() is not threading.main_thread():  # where none acts
+        yield
+        return
     try:
         for blocked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if callable(signal.getsignal(blocked)):
