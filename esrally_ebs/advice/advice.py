@@ -70,7 +70,7 @@ class Option:
     @property
     def queues(self) -> bool:
         """Whether more requests than the bound allows may find a limit used up, in the long run."""
-        return _UNSURE * self.prediction.queued > self.bound.allowed
+        return _UNSURE * max(self.prediction.queued.values(), default=0.0) > self.bound.allowed
 
     @property
     def keeps(self) -> bool:

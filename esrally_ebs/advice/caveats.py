@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -157,10 +158,11 @@ def _queues(advice: Advice) -> list[str]:
     option = advice.doubtful or advice.today
     if not option.queues or not option.may_keep:
         return []
-    share, name = most_used(option)
+    limit, queued = max(option.prediction.queued.items(), key=itemgetter(1))
     return [
-        f"Queries use {share:.0%} of the {name} of {setting_text(option.spec)}, and about"
-        f" {option.prediction.queued:.0%} of them find it used up, as they come by chance: such queues come"
+        f"Queries use {option.prediction.used[limit]:.0%} of the {NAMES.get(limit, limit)} of"
+        f" {setting_text(option.spec)}, and about"
+        f" {queued:.0%} of them find it used up, as they come by chance: such queues come"
         " once in minutes, and the seconds that are predicted hardly show them. Take a setting of which less"
         " is used, or measure for minutes."
     ]

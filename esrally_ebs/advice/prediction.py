@@ -3,7 +3,7 @@
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import special
@@ -120,7 +120,8 @@ class Prediction:
     used: Mapping[str, float]  # I/Os' demand as a share of the limit's rate, by limit
     busy: float  # share of the requests' time that an infinitely fast volume would save
     falls_behind: bool = False  # the load exceeds what it serves, so latencies keep growing
-    queued: float = 0.0  # under a load, about this share of requests find a limit used up
+    # under a load, by limit but credits: about which share of requests find it used up in the long run
+    queued: Mapping[str, float] = field(default_factory=dict)
 
     def percentile(self, percentile: float) -> Estimate:
         """One of ``percentiles``, over all requests."""
@@ -308,7 +309,7 @@ class Predictor:
             used=used,
             busy=max(0.0, 1.0 - self._fastest_s / total_s),
             falls_behind=self.load is not None and max(lasting, default=0.0) >= 1,
-            queued=max((self._queued(limit, used) for limit in _limits(spec)), default=0.0),
+            queued={one.name: self._queued(one, used) for one in _limits(spec) if not one.of_credits},
         )
 
     def _queued(self, limit: Limit, used: Mapping[str, float]) -> float:

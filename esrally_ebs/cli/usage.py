@@ -79,7 +79,10 @@ def usage_command(
         str | None,
         typer.Option(help="Size of today's volume, for example 500GiB; default: that of the session's."),
     ] = None,
-    type_: Type = "gp3",
+    type_: Annotated[
+        str | None,
+        typer.Option("--type", help="The type of today's volume; default: the session's, or gp3."),
+    ] = None,
     iops: Iops = None,
     throughput: Throughput = None,
     credits_: Credits = None,
@@ -92,11 +95,11 @@ def usage_command(
     """Replay the log of a volume on every setting, and say how long limits would have been reached."""
     form = format_of(form, output)
     folder, during_s = _folder_of(log), list[float]()
-    today = _today(size, type_, iops, throughput) if size is not None else None
+    today = _today(size, type_ or "gp3", iops, throughput) if size is not None else None
     if folder is not None:
         if device is not None:
             raise PlanError("--device: a recording's folder is taken whole; leave it out")
-        if today is None and (iops or throughput or type_ != "gp3"):
+        if today is None and (iops or throughput or type_):
             raise PlanError("--type, --iops, --throughput: the session has its own; give --size, too")
         text, (recorded, ios, during_s, notes) = "", _of_session(folder)
         today = today or recorded
@@ -120,8 +123,12 @@ def usage_command(
 def _folder_of(log: str) -> Path | None:
     """The folder of a recorded session, by its path or name; None for a file. Raises PlanError for others."""
     path = Path(log)
-    if log == "latest" or not (os.path.lexists(log) or "/" in log or path.suffix):
-        return find_session(home(), log)
+    if log == "latest" or not (os.path.lexists(log) or "/" in log):
+        try:
+            return find_session(home(), log)
+        except PlanError as error:
+            if not path.suffix:
+                raise PlanError(f"{error}; nor is there a file of that name") from error
     if not path.is_dir():
         return None
     if not (path / "session.json").exists():
@@ -145,7 +152,7 @@ def _of_session(folder: Path) -> tuple[VolumeSpec, pa.Table, list[float], tuple[
     if spec is None:
         raise PlanError(f"{folder}: a session without a trace; name a log, or what 'esrally-ebs trace' made")
     notes = (*session.warnings, *([_OF_RACE] if within_s else []))
-    return spec, ios, within_s or tracing.recorded_during_s(session), notes
+    return replace(spec, time_scale=1.0), ios, within_s or tracing.recorded_during_s(session), notes
 
 
 def listed(types: str) -> list[str]:

@@ -184,14 +184,20 @@ class Process:
 
     def alive_in(self, namespace: str) -> bool | None:
         """For numbers of another PID namespace, as of a container; None if it is not seen from here."""
-        ours = pid_namespace()
-        if namespace in ("", ours):
-            return self.alive
+        if self.here(namespace):
+            return True
+        return False if namespace == "" or pid_namespace() in (namespace, FIRST_NAMESPACE) else None
+
+    def here(self, namespace: str) -> "Process | None":
+        """This process of another PID namespace by its number here; None if it is gone, or not seen."""
+        if namespace in ("", pid_namespace()):
+            return self if self.alive else None
         for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
-            seen = Process.of(pid)
-            if seen and seen.start_ticks == self.start_ticks and _innermost_pid(pid) == self.pid:
-                return True
-        return False if ours == FIRST_NAMESPACE else None
+            with suppress(PermissionError):  # of another user, with hidepid=1
+                seen = Process.of(pid)
+                if seen and seen.start_ticks == self.start_ticks and _innermost_pid(pid) == self.pid:
+                    return seen
+        return None
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):

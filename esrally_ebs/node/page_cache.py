@@ -52,7 +52,9 @@ def pages_in_core(descriptor: int, size: int) -> int:
         with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as mapped:
             address = np.frombuffer(mapped, np.uint8).ctypes.data
             failed = _libc.mincore(address, size, pages.ctypes.data)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
+        raise SetupError(f"mmap: {error}: a file shrank while it was looked at; try again") from error
+    except OSError as error:
         raise SetupError(f"mmap: {error}; raise the limit on address space (ulimit -v)") from error
     if failed:
         raise SetupError(

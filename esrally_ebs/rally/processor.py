@@ -208,7 +208,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 _untold(building, bool(searches), plan.dataset.is_own),
                 _left_undone(building, plan),
                 _taken_for_searches(searches, plan),
-                _idle([task.name for task in whole if task not in (*building, *searches)]),
+                _idle([task.name for each in whole if each not in (*building, *searches) for task in each]),
                 *_taking_turns(searches, plan),
             )
             self._start(nodes, settings, notes)

@@ -61,8 +61,8 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _PATIENCE_S = 30.0
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # of accept(2), for a while
 _POLL_S = 0.1
-# Folders that 'sudo -E' leaves to root: in the caller's own, the caller's processes could exchange files.
-_OF_CALLER = ("ESRALLY_EBS_HOME", "TMPDIR", "TEMP", "TMP", "DOCKER_CONFIG")
+# Places that 'sudo -E' leaves to root: in the caller's own, the caller's processes could exchange files.
+_OF_CALLER = ("ESRALLY_EBS_HOME", "TMPDIR", "TEMP", "TMP", "DOCKER_CONFIG", "DOCKER_CERT_PATH")
 
 
 # --- in the caller's processes ---

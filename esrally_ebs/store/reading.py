@@ -20,6 +20,7 @@ _MAX_RECORD_BYTES = 2**26
 _MAX_EVENTS_BYTES = 2**31
 _MAX_BROKEN_LINES = 5  # of events.jsonl, named one by one
 _ENDED = "its process ended without saying so"
+_UNSEEN = "whether it runs still is seen outside of this container: 'esrally-ebs sessions' there says it"
 
 
 def this_process() -> Owner:
@@ -35,7 +36,7 @@ def as_it_ended(record: SessionRecord) -> SessionRecord:
     owner = Process(record.owner.pid, record.owner.start_ticks)
     is_alive = record.owner.boot_id == _boot_id() and owner.alive_in(record.owner.pid_namespace)
     if is_alive is None:
-        return replace(record, reason="whether it runs still is not seen from this container")
+        return replace(record, reason=_UNSEEN)
     return record if is_alive else replace(record, state=State.FAILED, reason=_ENDED)
 
 

@@ -141,12 +141,19 @@ def abandoned_elsewhere(paths: Iterable[Path]) -> list[Path]:
 
 
 def other_at(session: str) -> Process | None:
-    """Another process now attaching or detaching a session's volumes; None if there is none, or unknown."""
-    with suppress(OSError, SetupError):
-        owner = _owner(folder_of(session))
-        if owner not in (BY_HAND, _me()) and _lives(owner, folder_of(session)):
-            return _process(owner)[0]
-    return None
+    """Another process now attaching or detaching a session's volumes, by its number here; None without one.
+
+    Raises SetupError for one of a container that is not seen from here.
+    """
+    folder = folder_of(session)
+    try:
+        owner = _owner(folder)
+    except (OSError, SetupError):  # missing or damaged: must not prevent detaching
+        return None
+    if owner in (BY_HAND, _me()) or not _lives(owner, folder):
+        return None
+    process, namespace = _process(owner)
+    return process.here(namespace)
 
 
 def _process(owner: str) -> tuple[Process, str]:
@@ -162,8 +169,8 @@ def _lives(owner: str, folder: Path) -> bool:
     process, namespace = _process(owner)
     if (is_alive := process.alive_in(namespace)) is None:
         raise SetupError(
-            f"{folder / OWNER}: names a process of another container, which is not seen from here; if that "
-            "session runs no more, write '0 0' into it and run 'esrally-ebs clean'"
+            f"{folder / OWNER}: names a process of another container, which is not seen from here; run this "
+            "outside of containers, or, if that session runs no more, write '0 0' into it"
         )
     return is_alive
 

@@ -23,7 +23,7 @@ from esrally_ebs.machine.signals import interrupts_later
 from esrally_ebs.model import TimedRequest
 from esrally_ebs.units import number_of
 from esrally_ebs.workload.queries.formats import FORMATS, Format
-from esrally_ebs.workload.queries.logs import NOT_READ, Log, next_step
+from esrally_ebs.workload.queries.logs import BEGINNING_BYTES, NOT_READ, Log, next_step
 from esrally_ebs.workload.queries.output import ImportSummary, write_track
 from esrally_ebs.workload.queries.prepare import Preparer, ReplayedRequest, why_no_index
 from esrally_ebs.workload.queries.replay import MAX_TASKS, QUERIES
@@ -360,7 +360,8 @@ def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
             if not shorter or not longer.startswith(shorter):
                 continue
             # also an earlier copy of one that grew; but files of _msearch, without times, may begin alike
-            if longer == shorter or not is_header(shorter.partition(b"\n")[0]):
+            is_same = longer == shorter and (len(longer) < BEGINNING_BYTES or log.size == other.size)
+            if is_same or not is_header(shorter.partition(b"\n")[0]):
                 raise PlanError(f"{path}: begins as {other.path} does; name one of them, the longer")
         logs.append(log)
     return logs

@@ -21,7 +21,7 @@ TOO_LONG: Final = b"\x00too long\n"  # replaces a longer line; no format has it
 _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"  # written before UTF-8 by some editors and shells
 _BUFFER_BYTES: Final = 128 << 10
-_BEGINNING_BYTES: Final = 64 << 10
+BEGINNING_BYTES: Final = 64 << 10
 
 _LIST: Final = "one list in JSON; write a line for each entry: jq -rc '.[]'"
 _NO_LINES: Final = (  # how files begin that have no line for each entry, and what to do
@@ -108,7 +108,8 @@ class Log:
         unpacked = io.BufferedReader(gzip.GzipFile(fileobj=self._raw), _BUFFER_BYTES) if packed else self._raw
         self.beginning = _beginning(unpacked)
         self._file = cast(IO[bytes], unpacked)
-        self.written_us = os.fstat(self._raw.fileno()).st_mtime_ns // 1000
+        status = os.fstat(self._raw.fileno())
+        self.size, self.written_us = status.st_size, status.st_mtime_ns // 1000
 
     def close(self) -> None:
         self._file.close()
@@ -153,7 +154,7 @@ def next_step(error: OSError, usual: str) -> str:
 def _beginning(file: "io.BufferedReader[Any]") -> bytes | None:
     """The first bytes; b"" for an empty file, None if unreadable, which reading reports."""
     try:
-        return file.peek(1)[:_BEGINNING_BYTES]
+        return file.peek(1)[:BEGINNING_BYTES]
     except (OSError, EOFError, zlib.error):
         return None
 

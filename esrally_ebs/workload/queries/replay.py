@@ -159,6 +159,8 @@ def _offsets(path: Path, template: str | None, version: int) -> "array[int]":
         with path.open("rb") as lines:
             for line in lines:
                 if line.endswith(ending) and not line.isspace():
+                    if start >> (64 - _LENGTH_BITS):
+                        raise PlanError(f"{path}: is over 64 GiB; import a part of the log")
                     offsets.append(start << _LENGTH_BITS | len(line))
                     took_ms.append(_took_ms(line) if template is not None else 0.0)
                 start += len(line)

@@ -146,7 +146,7 @@ def test_queues_that_come_once_in_minutes_keep_no_bound_that_they_may_exceed() -
     io2 = replace(GP3, type="io2", iops=500, throughput_bytes_per_s=None)
     tail, p90 = (Bound(percentile=percentile, seconds=60.0) for percentile in (97.9, 90))
     busy = Option(prediction=predictor.predict(io2), bound=tail)
-    assert busy.prediction.queued == pytest.approx(0.0246, abs=0.001)
+    assert busy.prediction.queued["iops"] == pytest.approx(0.0246, abs=0.001)
     assert busy.interval_s[1] < tail.seconds
     assert (busy.answer, replace(busy, bound=p90).answer) == ("perhaps", "yes")
     advice = advise(predictor, GP3, tail, region="us-east-1", types=["gp3"])
@@ -157,9 +157,12 @@ def test_queues_that_come_once_in_minutes_keep_no_bound_that_they_may_exceed() -
     # credits that are not used are there for what comes, and where queries are many they hardly differ
     of_credits = replace(io2, type="gp2", iops=None, size_bytes=167 * GIB, credits=0.0)
     assert predictor.predict(of_credits).used["credits"] == pytest.approx(0.9, abs=0.01)
-    assert predictor.predict(of_credits).queued < 1e-6
-    assert predictor.under(Load(95, 16)).predict(GP3).queued < 1e-4
-    assert Predictor(made, thread_of(made)).predict(io2).queued == 0.0
+    assert max(predictor.predict(of_credits).queued.values()) < 1e-6
+    spent = predictor.under(Load(40, 16)).predict(replace(of_credits, credits=1.0))
+    assert spent.used["credits"] > 2
+    assert max(spent.queued.values()) < 1e-6
+    assert max(predictor.under(Load(95, 16)).predict(GP3).queued.values()) < 1e-4
+    assert set(Predictor(made, thread_of(made)).predict(io2).queued.values()) == {0.0}
 
 
 def test_more_computing_than_the_cores_can_do_is_refused() -> None:

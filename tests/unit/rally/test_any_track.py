@@ -402,13 +402,16 @@ def test_a_challenge_that_does_no_more_than_wait_before_it_searches_has_all_docu
         tmp_path / "mine",
         indices=[{"name": "i"}],
         corpora=documents_of(tmp_path / "mine", "old"),
-        schedule=[{"operation": "cluster-health"}, {"operation": {"name": "q", **SEARCH}}],
+        schedule=[
+            {"parallel": {"tasks": [{"operation": "cluster-health"}, {"operation": "node-stats"}]}},
+            {"operation": {"name": "q", **SEARCH}},
+        ],
     )
     pack.on_after_load_track(track)
     made = started[0].source.track.challenges[0]
     assert [task.name for task in made.schedule] == ["create-index", "bulk", "refresh"]
     assert [*filter(None, started[1])] == [
-        "task cluster-health: changes nothing that a search meets, so it does not run"
+        "task cluster-health, node-stats: changes nothing that a search meets, so it does not run"
     ]
 
 
