@@ -94,8 +94,8 @@ def usage_command(
 ) -> None:
     """Replay the log of a volume on every setting, and say how long limits would have been reached."""
     form = format_of(form, output)
-    folder, during_s = _folder_of(log), list[float]()
     today = _today(size, type_ or "gp3", iops, throughput) if size is not None else None
+    folder, during_s = _folder_of(log), list[float]()
     if folder is not None:
         if device is not None:
             raise PlanError("--device: a recording's folder is taken whole; leave it out")
@@ -128,7 +128,7 @@ def _folder_of(log: str) -> Path | None:
             return find_session(home(), log)
         except PlanError as error:
             if not path.suffix:
-                raise PlanError(f"{error}; nor is there a file of that name") from error
+                raise PlanError(f"{log}: no such file; {error}") from error
     if not path.is_dir():
         return None
     if not (path / "session.json").exists():

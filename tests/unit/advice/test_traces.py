@@ -435,7 +435,7 @@ def test_a_session_is_taken_by_its_name_and_has_the_size_of_its_volume(
         (["latest", "--device", "sda"], "--device: a recording's folder is taken whole; leave it out"),
         (["iostat.txt"], "--size: no log says how large its volume is; write for example --size 500GiB"),
         (["gone.txt", "--size", "1GiB"], "gone.txt: No such file or directory; name a file that can be read"),
-        (["gone", "--size", "1GiB"], "session 'gone': not found in "),
+        (["gone", "--size", "1GiB"], "gone: no such file; session 'gone': not found in "),
     ):
         assert main(["usage", *words]) == 2
         assert capsys.readouterr().err.startswith(f"esrally-ebs: {says}")
