@@ -7,7 +7,6 @@ import shutil
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -484,28 +483,6 @@ def test_a_user_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch, text: 
 def test_root_without_another_user_stays_root(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("SUDO_UID", text)
     assert caller() is None
-
-
-KEEPS = """\
-import os, sys, tempfile
-from esrally_ebs.session import keeper
-listener, _ = keeper.bound()
-_, ready = os.pipe()
-child = os.fork() or os._exit(0)
-keeper.main([str(number) for number in (listener.detach(), ready, child, int(sys.argv[1]))])
-print(tempfile.gettempdir(), os.environ.get("DOCKER_CONFIG"))
-"""
-
-
-@pytest.mark.parametrize("variable", ["TMPDIR", "TEMP", "TMP", "DOCKER_CONFIG"])
-def test_root_keeps_no_files_where_the_user_can_exchange_them(
-    run: Path, variable: str, tmp_path: Path
-) -> None:
-    """'sudo -E' leaves root these variables: Compose would run what the user writes there."""
-    env = {"ESRALLY_EBS_RUN": str(run), "PATH": os.defpath, variable: str(tmp_path)}
-    words = [sys.executable, "-c", KEEPS, str(NOBODY)]
-    said = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert said == "/tmp None\n"
 
 
 def test_a_keeper_that_has_ended_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
-"""Passwords, keys and tokens: refused where they would be recorded, and left out of logs and environments."""
+"""What an environment or a plan must not hand on: passwords, keys and tokens, and places of the caller's."""
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from shared_python import NOBODY
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError
@@ -113,3 +115,25 @@ def test_a_file_whose_name_is_an_option_is_a_file_to_sort(
     Path("bad.csv.gz").write_bytes(b"\x1f\x8b\x08\x00" + bytes(6) + b"\xff" * 40)
     with pytest.raises(PlanError, match="cannot be read as gzip"):
         convert([Path("bad.csv.gz")], Path("out"), **lists)
+
+
+KEEPS = """\
+import os, sys, tempfile
+from esrally_ebs.session import keeper
+listener, _ = keeper.bound()
+_, ready = os.pipe()
+child = os.fork() or os._exit(0)
+keeper.main([str(number) for number in (listener.detach(), ready, child, int(sys.argv[1]))])
+print(tempfile.gettempdir(), [name for name in os.environ if name.startswith("DOCKER")])
+"""
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "TEMP", "TMP", "DOCKER_CONFIG", "DOCKER_CERT_PATH"])
+def test_root_keeps_no_files_where_the_user_can_exchange_them(
+    run: Path, variable: str, tmp_path: Path
+) -> None:
+    """'sudo -E' leaves root these variables: Compose would run what the user writes there."""
+    env = {"ESRALLY_EBS_RUN": str(run), "PATH": os.defpath, variable: str(tmp_path)}
+    words = [sys.executable, "-c", KEEPS, str(NOBODY)]
+    said = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said == "/tmp []\n"
