@@ -12,7 +12,7 @@ from esrally import config
 from esrally import track as rally_track
 from esrally.driver import runner, scheduler
 from esrally.track import loader
-from rally_configuration import SEARCH, configuration, written
+from rally_configuration import SEARCH, Config, configuration, written
 from small_plan import TWO_ARMS
 
 from esrally_ebs.cli import main
@@ -229,7 +229,7 @@ def test_a_track_that_asks_for_the_pack_has_its_parameters_by_our_command_too(
     [([], "logs", "logs"), (["--plan=smoke"], "logs", "smoke"), ([], "", "gp2-vs-gp3")],
 )
 def test_our_command_takes_the_tracks_own_plan_unless_one_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], of_track: str, raced: str
+    cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], of_track: str, raced: str
 ) -> None:
     (tmp_path / "track.json").write_text("{}")
     variables: dict[str, str] = {}
@@ -237,7 +237,6 @@ def test_our_command_takes_the_tracks_own_plan_unless_one_is_named(
     assert main(["race", f"--track-path={tmp_path}", *words]) == 0
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    cfg = configuration(tmp_path, pipeline="from-sources")
     assert any_track.parameters()
     assert race_settings(cfg, of_track).plan.name == raced
 
@@ -269,8 +268,9 @@ def test_rally_without_the_variable_is_left_as_it_is() -> None:
 
 
 @pytest.mark.usefixtures("no_runners", "rally")
-def test_a_log_with_fewer_requests_than_rounds_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_a_log_with_fewer_requests_than_rounds_is_refused_before_anything_starts(
+    cfg: Config, tmp_path: Path
+) -> None:
     operation = {"name": "log", "operation-type": "search", "param-source": replay.PARAM_SOURCE}
     track = written(cfg, tmp_path / "mine", schedule=[{"operation": operation}])
     (tmp_path / "mine" / "track.py").write_text(TRACK_PY)
@@ -282,8 +282,9 @@ def test_a_log_with_fewer_requests_than_rounds_is_refused_before_anything_starts
 
 
 @pytest.mark.usefixtures("no_runners", "rally")
-def test_telemetry_that_rally_is_asked_for_is_regarded_when_nodes_are_chosen(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_telemetry_that_rally_is_asked_for_is_regarded_when_nodes_are_chosen(
+    cfg: Config, tmp_path: Path
+) -> None:
     cfg.add(config.Scope.benchmark, "telemetry", "devices", ["disk-usage-stats"])
     track = written(cfg, tmp_path / "mine", schedule=[{"operation": {**SEARCH, "index": "a"}}])
     cfg.add(config.Scope.benchmark, "track", "params", {"set": {"design.nodes": "one"}})
@@ -293,8 +294,9 @@ def test_telemetry_that_rally_is_asked_for_is_regarded_when_nodes_are_chosen(tmp
         pack.on_after_load_track(track)
 
 
-def test_documents_that_the_track_makes_itself_are_made_before_it_is_indexed(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_documents_that_the_track_makes_itself_are_made_before_it_is_indexed(
+    cfg: Config, tmp_path: Path
+) -> None:
     documents = {"source-file": "documents.json", "document-count": 1}
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "track.py").write_text(
@@ -337,8 +339,9 @@ def documents_of(folder: Path, *names: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_what_is_indexed_first_leaves_other_documents_for_rally_to_prepare(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_what_is_indexed_first_leaves_other_documents_for_rally_to_prepare(
+    cfg: Config, tmp_path: Path
+) -> None:
     bulk = {"operation-type": "bulk", "bulk-size": 1}
     track = written(
         cfg,
@@ -361,9 +364,8 @@ def test_what_is_indexed_first_leaves_other_documents_for_rally_to_prepare(tmp_p
 @pytest.mark.parametrize("test_mode", [False, True])
 @pytest.mark.usefixtures("no_runners", "rally")
 def test_searches_that_are_chosen_alone_have_the_index_of_their_challenge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test_mode: bool
+    cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test_mode: bool
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     cfg.add(config.Scope.benchmark, "track", "test.mode.enabled", test_mode)
     sources: list[Any] = []
     monkeypatch.setattr(processor.Pack, "_start", lambda self, nodes, *_: sources.append(nodes.source))
@@ -388,9 +390,8 @@ def test_searches_that_are_chosen_alone_have_the_index_of_their_challenge(
 
 @pytest.mark.usefixtures("no_runners", "rally")
 def test_a_challenge_that_does_no_more_than_wait_before_it_searches_has_all_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     started: list[Any] = []
     monkeypatch.setattr(
         processor.Pack, "_start", lambda self, nodes, _, notes: started.extend((nodes, notes))
@@ -417,9 +418,8 @@ def test_a_challenge_that_does_no_more_than_wait_before_it_searches_has_all_docu
 
 @pytest.mark.usefixtures("no_runners", "rally")
 def test_parallel_tasks_that_are_all_left_out_leave_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     sources: list[Any] = []
     monkeypatch.setattr(processor.Pack, "_start", lambda self, nodes, *_: sources.append(nodes.source))
     pack = processor.Pack()
@@ -447,8 +447,7 @@ def test_parallel_tasks_that_are_all_left_out_leave_nothing(
         pack.on_after_load_track(alone)
 
 
-def test_assertions_about_hits_that_are_not_counted_are_no_error(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_assertions_about_hits_that_are_not_counted_are_no_error(cfg: Config, tmp_path: Path) -> None:
     checked = {"detailed-results": True, "assertions": [{"property": "hits", "condition": ">", "value": 0}]}
     tasks = [
         {"operation": {"name": "q", **SEARCH, **checked}},

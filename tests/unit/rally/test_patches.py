@@ -16,7 +16,7 @@ from ended_process import ended_process
 from esrally import exceptions, metrics, track
 from esrally.driver import driver
 from esrally.track import loader
-from rally_configuration import configuration, written
+from rally_configuration import Config, configuration, written
 
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.rally import any_track, patches
@@ -160,14 +160,13 @@ def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
 @pytest.mark.usefixtures("rally")
 @pytest.mark.parametrize(("is_ours", "left"), [(True, 0), (False, 1)])
 def test_the_file_that_rally_renders_a_track_to_is_not_left_by_a_race_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ours: bool, left: int
+    cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ours: bool, left: int
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     patches.install(patches.LOADING)
     for name, value in any_track.environment({"plan": "smoke"} if is_ours else {}).items():
         monkeypatch.setenv(name, value)
-    cfg = configuration(tmp_path, pipeline="from-sources")
     written(cfg, tmp_path / "mine", schedule=[{"operation": "refresh"}])
     assert len([*(tmp_path / "tmp").iterdir()]) == left
     assert tempfile.gettempdir() == str(tmp_path / "tmp")

@@ -7,7 +7,7 @@ import pytest
 from esrally import config
 from esrally.driver import runner
 from esrally.track import loader
-from rally_configuration import SEARCH, configuration, written
+from rally_configuration import SEARCH, Config, written
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.rally.indexing import require_raceable
@@ -49,9 +49,8 @@ FLOW, ESQL = {"operation-type": "composite"}, {"operation-type": "esql", "query"
 )
 @pytest.mark.usefixtures("no_runners")
 def test_what_rally_would_refuse_when_nodes_run_is_refused_before(
-    tmp_path: Path, more: dict[str, Any], key: str, value: str, line: str
+    cfg: Config, tmp_path: Path, more: dict[str, Any], key: str, value: str, line: str
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     if key == "challenge.name":
         cfg.add(config.Scope.benchmark, "track", key, value)
     of_task = {} if key in ("", "challenge.name") else {key: value}
@@ -76,9 +75,8 @@ def test_what_rally_would_refuse_when_nodes_run_is_refused_before(
 )
 @pytest.mark.usefixtures("no_runners")
 def test_a_filter_that_fits_no_task_is_one_line(
-    tmp_path: Path, option: str, names: list[str], line: str
+    cfg: Config, tmp_path: Path, option: str, names: list[str], line: str
 ) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
     cfg.add(config.Scope.benchmark, "track", f"{option}.tasks", names)
     tasks = zip(DAY, ("q", "late"), strict=True)
     challenges = [
@@ -92,8 +90,7 @@ def test_a_filter_that_fits_no_task_is_one_line(
 
 
 @pytest.mark.usefixtures("no_runners")
-def test_what_the_tracks_own_code_cannot_make_yet_is_left_for_later(tmp_path: Path) -> None:
-    cfg = configuration(tmp_path, pipeline="from-sources")
+def test_what_the_tracks_own_code_cannot_make_yet_is_left_for_later(cfg: Config, tmp_path: Path) -> None:
     operation = {"operation-type": "own", "param-source": "from-file"}
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "track.py").write_text(
