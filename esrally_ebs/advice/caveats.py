@@ -161,10 +161,9 @@ def _queues(advice: Advice) -> list[str]:
     limit, queued = max(option.prediction.queued.items(), key=itemgetter(1))
     return [
         f"Queries use {option.prediction.used[limit]:.0%} of the {NAMES.get(limit, limit)} of"
-        f" {setting_text(option.spec)}, and about"
-        f" {queued:.0%} of them find it used up, as they come by chance: such queues come"
-        " once in minutes, and the seconds that are predicted hardly show them. Take a setting of which less"
-        " is used, or measure for minutes."
+        f" {setting_text(option.spec)}, and about {queued:.0%} of them find it used up, as they come by"
+        " chance: such queues come once in minutes, and the seconds that are predicted hardly show them."
+        " Take a setting of which less is used, or measure for minutes."
     ]
 
 

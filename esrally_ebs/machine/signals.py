@@ -12,11 +12,11 @@ def interrupts_later() -> Iterator[None]:
 
     Blocking them in this thread is not enough: another one, such as numpy's, gets them, and Python acts here.
     """
-    came: list[int] = []
-    before = {}
     if threading.current_thread() is not threading.main_thread():  # where none acts
         yield
         return
+    came: list[int] = []
+    before = {}
     try:
         for blocked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if callable(signal.getsignal(blocked)):

@@ -146,7 +146,7 @@ def _reason(gate: Gate, more: str) -> str:
 
 
 def _way_on(needed: Sequence[float | None], more: str) -> str:
-    """How many rounds, all told, would decide what is not decided."""
+    """About how many further rounds would decide what is not decided."""
     known = [count for count in needed if count is not None]
     if len(known) < len(needed):
         return f"more {more} may decide"

@@ -143,7 +143,7 @@ def sweep(
     dead_instances: bool = False,
     roots: Roots | None = None,
     make_api: Callable[[str | None], Api] | None = None,
-    clock: Clock | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> list[str]:
     """Take down what AWS still has of this run directory but nothing here knows of.
 
@@ -152,7 +152,7 @@ def sweep(
     not checked for a good reason, such as when AWS could not be asked at all. Returns a line per thing that
     could not be removed or asked for.
     """
-    roots, clock = roots or Roots(), clock or SYSTEM_CLOCK
+    roots = roots or Roots()
     if not on_aws(roots):
         return []
     problems, first = list[str](), Orphans(arms=[])

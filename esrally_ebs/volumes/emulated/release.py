@@ -112,9 +112,9 @@ def image_roots() -> tuple[Path, Path]:
 
 def image_of(root: Path, directory: Path) -> Path:
     """Default path below an image root for the image of the volume in ``directory``, by session."""
-    run = run_dir().resolve()
-    if directory.is_relative_to(run):
-        session, *arm = directory.relative_to(run).parts
+    sessions = run_dir().resolve()
+    if directory.is_relative_to(sessions):
+        session, *arm = directory.relative_to(sessions).parts
         return root / session / f"{'_'.join(arm)}.img"
     return root / "elsewhere" / f"{_joined(directory)}.img"
 
