@@ -29,11 +29,12 @@ from esrally_ebs.rally.schedule import block_of, round_of
 from esrally_ebs.session.hosts import DataHosts, hosts_of
 from esrally_ebs.session.keeper import read_page, root_steps
 from esrally_ebs.store import PartWriter, SessionFolder
-from esrally_ebs.store.context import ENOUGH, LOST, STEP, Arm, Context
+from esrally_ebs.store.context import ENOUGH, LOST, STEP, Context
 from esrally_ebs.telemetry.gc_log import GcLog, Pause
 from esrally_ebs.telemetry.sampler import Sampler, SamplerThread, Watch
 from esrally_ebs.units import number_of
-from esrally_ebs.volumes.emulated.control import change, read_state
+from esrally_ebs.volumes.backends import take_credits
+from esrally_ebs.volumes.emulated.control import read_state
 
 
 def line_writer(is_quiet: bool) -> Callable[[str], None]:
@@ -346,8 +347,9 @@ class DrivenSession:
             self._lines.begins(block, left)
             if rule and round_ and (text := rule.describe(block.arm)):
                 self._write(text)
-            if isinstance(rule, StepRule) and round_:
-                _take_credits(self._session().arm(block.arm))
+            for volume in self._session().arm(block.arm).volumes if round_ else ():
+                if volume.spec.host is None:
+                    take_credits(volume)
 
     def is_over(self, round_: int) -> bool:
         """Whether the stop rule has ended the rounds before this one."""
@@ -396,13 +398,6 @@ class DrivenSession:
                 off=lambda: calibration_errors(folder.events()),
             )
         return self._rule
-
-
-def _take_credits(arm: Arm) -> None:
-    """Empty the credits of an arm that began without any: they come back while other arms are measured."""
-    for volume in arm.volumes:
-        if volume.control and not volume.spec.credits:
-            change(volume.control, credits=0.0)
 
 
 def _pauses(session: Callable[[], Context], node: str) -> Callable[[], list[Pause]]:

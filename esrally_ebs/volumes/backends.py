@@ -26,7 +26,7 @@ from esrally_ebs.volumes.aws import sweep as sweep_aws
 from esrally_ebs.volumes.emulated import backend as _emulated
 from esrally_ebs.volumes.emulated.calibration import ReadErrors
 from esrally_ebs.volumes.emulated.calibration import calibrate_on_data as _calibrate_on_data
-from esrally_ebs.volumes.emulated.control import read_state
+from esrally_ebs.volumes.emulated.control import change, read_state
 from esrally_ebs.volumes.emulated.release import mounted_disks, sweep_images
 from esrally_ebs.volumes.lent import lend, let_in
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
@@ -44,6 +44,7 @@ __all__ = [
     "mounted_disks",
     "sweep_aws",
     "sweep_images",
+    "take_credits",
     "this_owner",
     "wait_refilled",
 ]
@@ -139,7 +140,7 @@ def wait_refilled(volume: Volume, *, clock: Clock = SYSTEM_CLOCK) -> float:
     """Wait until the volume's IOPS and throughput buckets are full; returns the seconds that took.
 
     For real volumes one idle second is assumed to fill them. Directories have none: 0.0. Does not wait for
-    burst credits, which take hours.
+    burst credits, which take hours; an emulated volume that began without any has none again.
     """
     start = clock.monotonic()
     if volume.control is None:
@@ -148,7 +149,14 @@ def wait_refilled(volume: Volume, *, clock: Clock = SYSTEM_CLOCK) -> float:
         return clock.monotonic() - start
     while (left_s := read_state(volume.control).seconds_until_full) > 0:
         clock.sleep(left_s)
+    take_credits(volume)
     return clock.monotonic() - start
+
+
+def take_credits(volume: Volume) -> None:
+    """Empty the credits of an emulated volume that began without any: they come back while it rests."""
+    if volume.control and not volume.spec.credits:
+        change(volume.control, credits=0.0)
 
 
 def calibrate_on_data(attached: Iterable[Volume]) -> dict[str, ReadErrors]:

@@ -136,6 +136,18 @@ def test_gp2_with_few_credits_falls_to_its_baseline(arms: Path) -> None:
         assert state.waited_s["credits"] > state.waited_s["iops"]
 
 
+def test_a_volume_that_began_without_credits_has_none_once_it_is_refilled(arms: Path) -> None:
+    with open_volume(spec_of(type_="gp2", size_bytes=100 * GIB, credits=0.0), arms / "a") as volume:
+        time.sleep(1.0)
+        came_back = read_state(control_of(volume)).credits
+        assert came_back is not None
+        assert came_back >= 300
+        volumes.wait_refilled(volume)
+        left = read_state(control_of(volume)).credits
+        assert left is not None
+        assert left < 100
+
+
 def test_two_volumes_keep_their_own_limits_and_devices(arms: Path) -> None:
     with (
         open_volume(spec_of("a"), arms / "a") as first,

@@ -63,9 +63,7 @@ class SimulatedVolume:
         self.instance = instance or SimulatedInstance(self.model.instance_limits)
         self.limits = of_each(self.model.limits, self.model.stripes)
         self.buckets = buckets_of(self.limits, self.instance.clock_s)
-        for i, limit in enumerate(self.limits):
-            if limit.of_credits:
-                self.buckets.levels[i] *= spec.credits
+        self._scale_credits(spec.credits)
 
     @property
     def clock_s(self) -> float:
@@ -81,9 +79,15 @@ class SimulatedVolume:
         self.instance.clock_s += seconds
 
     def refill(self) -> float:
-        """Rest until all buckets except credits are full, as a session does; returns the seconds."""
+        """Rest until all buckets except credits are full, as a session does; returns the seconds.
+
+        As in a session, a volume that began without credits has none again.
+        """
         seconds = seconds_until_full(self.limits + self.instance.limits, self._filled())
         self.rest(seconds)
+        if not self.spec.credits:
+            self._filled()
+            self._scale_credits(0.0)
         return seconds
 
     def run(
@@ -104,6 +108,11 @@ class SimulatedVolume:
         task = VolumeJob(volume=self, job=job, reads=reads, untouched=untouched)
         (text,) = run_together([task], compiled=compiled, seconds=seconds)
         return text
+
+    def _scale_credits(self, share: float) -> None:
+        for i, limit in enumerate(self.limits):
+            if limit.of_credits:
+                self.buckets.levels[i] *= share
 
     def _filled(self) -> list[float]:
         fill(self.buckets, self.clock_s)

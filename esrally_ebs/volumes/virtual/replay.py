@@ -64,11 +64,11 @@ class Replayed(NamedTuple):
     done_s: Column  # by event: when its I/O was done
 
 
-def refill(buckets: Buckets, of_credits: Sequence[bool], now_s: float) -> None:
-    """Fill all buckets but the credits."""
-    for i in range(len(buckets.levels)):
-        if not of_credits[i]:
-            buckets.levels[i] = buckets.capacities[i]
+def refill(buckets: Buckets, levels: Sequence[float], now_s: float) -> None:
+    """Set the buckets to these levels; a negative one leaves its bucket as it is."""
+    for i in range(len(levels)):
+        if levels[i] >= 0.0:
+            buckets.levels[i] = levels[i]
             buckets.filled_s[i] = now_s
 
 
@@ -114,7 +114,7 @@ def needed_s(thread: Thread, done_s: Sequence[float], event: int) -> float:
 def run(
     thread: Thread,
     volumes: Volumes,
-    of_credits: Sequence[bool],
+    refilled: Sequence[float],
     normals: Sequence[float],
     done_s: MutableSequence[float],
     latency_s: MutableSequence[float],
@@ -122,7 +122,7 @@ def run(
     """Replay all requests, filling in their latencies; returns when the last one ends."""
     now_s = began_s = thread.rest_s[0]
     number = 0
-    refill(volumes.buckets, of_credits, now_s)
+    refill(volumes.buckets, refilled, now_s)
     for event in range(len(thread.size)):
         now_s = max(now_s + thread.compute_s[event], needed_s(thread, done_s, event))
         if thread.size[event] > 0:
@@ -134,7 +134,7 @@ def run(
             now_s += thread.rest_s[number]
             began_s = now_s
             if thread.refilled[number]:
-                refill(volumes.buckets, of_credits, now_s)
+                refill(volumes.buckets, refilled, now_s)
     return float(now_s)
 
 
@@ -224,9 +224,11 @@ def replay(
     """
     limits = of_each(model.limits, model.stripes) + model.instance_limits
     buckets = buckets_of(limits, 0.0)
-    for i, limit in enumerate(limits):
-        if limit.of_credits and not limit.name.startswith("instance"):
-            buckets.levels[i] *= credits
+    own_credits = [
+        i for i, limit in enumerate(limits) if limit.of_credits and not limit.name.startswith("instance")
+    ]
+    for i in own_credits:
+        buckets.levels[i] *= credits
     requests = served = len(thread.rest_s)
     luck = np.random.default_rng(seed)
     normals = luck.standard_normal(max(1, min(len(thread.size), 1 << 18)))
@@ -234,8 +236,11 @@ def replay(
     buckets = arrays(buckets)
     volumes = Volumes(buckets, arrays(devices_of([model])), Host(len(model.instance_limits), 0.0, 0.0))
     if load is None:
-        of_credits = np.array([limit.of_credits for limit in limits])
-        ended_s = _compiled()(thread, volumes, of_credits, normals, done_s, latency_s)
+        # Credits stay; of a volume without, those that came back are taken, as in a session.
+        refilled = np.where([limit.of_credits for limit in limits], -1.0, buckets.capacities)
+        if not credits:
+            refilled[own_credits] = 0.0
+        ended_s = _compiled()(thread, volumes, refilled, normals, done_s, latency_s)
         seconds = ended_s - thread.rest_s[0]
     else:
         served = _serve(thread, volumes, load, luck, normals, done_s, latency_s)

@@ -209,12 +209,21 @@ def test_beside_other_volumes_of_a_race_one_that_lives_on_credits_gets_more_back
     predictor: Predictor,
 ) -> None:
     """Requests came 1 s after one another; by turns with another such volume they come twice as far apart."""
-    empty = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None, credits=0.0)
-    alone = predictor.predict(empty)
-    by_turns = predictor.predict(empty, beside=[GP3])
+    low = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None, credits=1e-9)
+    alone = predictor.predict(low)
+    by_turns = predictor.predict(low, beside=[GP3])
     assert by_turns.waits["credits"] < alone.waits["credits"]
     times_s = [one.percentile(50).value for one in (predictor.predict(GP3, beside=[GP3]), predictor.check)]
     assert times_s[0] == pytest.approx(times_s[1])
+
+
+def test_a_volume_without_credits_has_none_before_any_cold_request(predictor: Predictor) -> None:
+    """So neither the pace nor the other volumes of a race decide what it answers."""
+    empty = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None, credits=0.0)
+    low = predictor.predict(replace(empty, credits=1e-9))
+    alone, by_turns = predictor.predict(empty), predictor.predict(empty, beside=[GP3])
+    assert alone.waits["credits"] > low.waits["credits"]
+    assert by_turns.percentile(50).value == pytest.approx(alone.percentile(50).value)
 
 
 def test_the_p99_of_few_requests_may_be_as_long_as_the_slowest() -> None:

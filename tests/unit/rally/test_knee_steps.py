@@ -22,6 +22,7 @@ from esrally_ebs.rally.request_source import BLOCK, RequestSource
 from esrally_ebs.rally.schedule import block_of, expand
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import STEP, Arm, Context, Member
+from esrally_ebs.volumes import backends
 from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay
 
@@ -271,7 +272,7 @@ def test_a_budget_has_the_connecting_for_slow_queries_in_it(spent_s: float, goes
     assert _begins_another(slow, [2.0] * 4, spent_s) is goes_on
 
 
-def test_an_arm_without_burst_credits_begins_each_step_without(
+def test_an_arm_without_burst_credits_begins_each_turn_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They come back while the other arm is asked."""
@@ -290,7 +291,7 @@ def test_an_arm_without_burst_credits_begins_each_step_without(
     made = SessionFolder.create(tmp_path, "s", kind="race", plan=plan())
     context = Context(session="s", folder=made.path, run=tmp_path, plan=plan(), arms=arms)
     emptied: list[float] = []
-    monkeypatch.setattr(sample_recorder, "change", lambda _, credits: emptied.append(credits))
+    monkeypatch.setattr(backends, "change", lambda _, credits: emptied.append(credits))
     driven = sample_recorder.DrivenSession(lambda: context)
     by_name = {one.name: one for one in expand([task("q")], plan())}
     for name, count in (("q-a-warmup", 0), ("queries-a-r1", 1), ("queries-b-r1", 1), ("queries-a-r2", 2)):

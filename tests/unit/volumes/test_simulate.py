@@ -97,6 +97,14 @@ def test_refilling_waits_for_the_fast_buckets_but_not_for_credits() -> None:
     assert volume.refill() == 0
 
 
+def test_a_volume_that_began_without_credits_has_none_after_refilling() -> None:
+    volume = SimulatedVolume(replace(GP2, credits=0.0))
+    volume.rest(60)
+    assert volume.levels()["credits"] == pytest.approx(60 * 300)
+    volume.refill()
+    assert volume.levels()["credits"] == 0
+
+
 def test_a_block_larger_than_a_request_is_split_and_counts_once_per_request() -> None:
     volume = SimulatedVolume(GP3)
     text = volume.run(job(bs=MIB, size=4 * MIB), compiled=False)
