@@ -78,15 +78,6 @@ _FILE_SYSTEM = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """An arm and its resources on AWS."""
-
-    arm: str
-    volume_ids: tuple[str, ...] = ()
-    file_system_id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """One metric of one resource."""
 
@@ -97,18 +88,18 @@ class Query:
     metric: Metric
 
 
-def queries(subjects: Sequence[Subject], instance_id: str = "") -> list[Query]:
-    """All metrics of these arms; without an instance id, those of the instance are left out."""
+def queries(arms: Mapping[str, Mapping[str, Any]], instance_id: str = "") -> list[Query]:
+    """All metrics of these arms, as recorded; without an instance id, those of the instance are left out."""
     result: list[Query] = []
-    for subject in subjects:
-        for volume in subject.volume_ids:
-            result += _queries(subject.arm, "AWS/EBS", volume, _VOLUME)
+    for arm, of in arms.items():
+        for volume in of["volume_ids"]:
+            result += _queries(arm, "AWS/EBS", volume, _VOLUME)
             if instance_id:
-                result += _queries(subject.arm, "AWS/EBS", volume, _VOLUME_OF_INSTANCE, instance=instance_id)
-        if subject.file_system_id:
-            result += _queries(subject.arm, "AWS/EFS", subject.file_system_id, _FILE_SYSTEM)
-        if subject.volume_ids and instance_id:  # the same for all arms, shown with each
-            result += _queries(subject.arm, "AWS/EC2", instance_id, _INSTANCE)
+                result += _queries(arm, "AWS/EBS", volume, _VOLUME_OF_INSTANCE, instance=instance_id)
+        if of["file_system_id"]:
+            result += _queries(arm, "AWS/EFS", of["file_system_id"], _FILE_SYSTEM)
+        if of["volume_ids"] and instance_id:  # the same for all arms, shown with each
+            result += _queries(arm, "AWS/EC2", instance_id, _INSTANCE)
     return result
 
 
@@ -290,11 +281,7 @@ def _keep(
 
 def queries_of(session: Session) -> list[Query]:
     """All queries about a session; empty if it was not on AWS."""
-    subjects = [
-        Subject(arm=name, volume_ids=tuple(arm["volume_ids"]), file_system_id=arm["file_system_id"])
-        for name, arm in session.aws.get("arms", {}).items()
-    ]
-    return queries(subjects, session.instance.get("instance_id", ""))
+    return queries(session.aws.get("arms", {}), session.instance.get("instance_id", ""))
 
 
 def _kept(session: Session) -> set[tuple[str, str, str, float]]:

@@ -2,8 +2,8 @@
 
 One document per session, per verdict, per task and arm, per row of fio, per second and arm of telemetry, and
 per drop of the caches. Each has its kind (``record``) and its session (``race-id``). Also a Kibana dashboard,
-as saved objects (NDJSON) for Kibana 8 and later: each panel is a Vega-Lite drawing (``panels/*.json``) with
-its own query, so the query can be sent to any Elasticsearch; verdicts are a table, which is a saved search.
+as saved objects (NDJSON) for Kibana 8 and later: each panel is a Vega-Lite drawing (``panels.json``) with its
+own query, so the query can be sent to any Elasticsearch; verdicts are a table, which is a saved search.
 """
 
 import json
@@ -217,8 +217,23 @@ def render_dashboard() -> str:
 
 def panels() -> dict[str, Json]:
     """Vega-Lite drawings by panel name, in the dashboard's order."""
-    folder = Path(__file__).with_name("panels")
-    return {path.stem[3:]: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    listed = json.loads(Path(__file__).with_name("panels.json").read_text())
+    return {name: _panel(**panel) for name, panel in listed.items()}
+
+
+def _panel(title: str, size: int, only: list[Json], **drawing: Any) -> Json:  # noqa: ANN401 - Vega-Lite's
+    """A drawing of at most ``size`` documents: ``only`` those, within what the dashboard shows."""
+    clauses = {kind: [f"%dashboard_context-{kind}_clause%"] for kind in ("must", "filter", "must_not")}
+    shown: Json = {"range": {"@timestamp": {"%timefilter%": True}}}
+    query = {**clauses, "must": [*clauses["must"], *only, shown]}
+    body = {"size": size, "sort": [{"@timestamp": "asc"}], "query": {"bool": query}}
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "autosize": {"type": "fit", "contains": "padding"},
+        "title": title,
+        "data": {"url": {"index": "rally-ebs-*", "body": body}, "format": {"property": "hits.hits"}},
+        **drawing,
+    }
 
 
 def _objects() -> Iterator[Json]:

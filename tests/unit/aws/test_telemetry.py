@@ -15,7 +15,7 @@ from stored import sample_of
 from esrally_ebs.analysis.comparable import check_comparable
 from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.clients import AwsError
-from esrally_ebs.aws.cloudwatch import Subject, burst_balances, fetch, instance_balances, price_usd, queries
+from esrally_ebs.aws.cloudwatch import burst_balances, fetch, instance_balances, price_usd, queries
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Check, Kind, Sample, State, TelemetryPoint, Volume, VolumeSpec
@@ -56,6 +56,7 @@ ON_AWS = {
     },
     "unknown": ["could not tell the time"],
 }
+GP2 = {"gp2": {"volume_ids": [ID_GP2], "file_system_id": ""}}
 
 
 def answering(*, minutes: int = 1, **values: float) -> Callable[..., Mapping[str, Any]]:
@@ -74,7 +75,7 @@ def answering(*, minutes: int = 1, **values: float) -> Callable[..., Mapping[str
 
 def test_percent_and_milliseconds_become_base_units_at_the_end_of_their_minute() -> None:
     aws = RecordedAws(GetMetricData=answering(BurstBalance=42.0, VolumeAvgReadLatency=0.7))
-    points = fetch(aws, queries([Subject(arm="gp2", volume_ids=(ID_GP2,))], "i-1"), AT, AT + 60)
+    points = fetch(aws, queries(GP2, "i-1"), AT, AT + 60)
     assert {(p.metric, p.value, p.unit, p.device, p.at_s) for p in points} == {
         ("cloudwatch.burst_balance", 0.42, "", ID_GP2, AT + 60),
         ("cloudwatch.read_latency_s", 0.0007, "s", ID_GP2, AT + 60),
@@ -82,21 +83,22 @@ def test_percent_and_milliseconds_become_base_units_at_the_end_of_their_minute()
 
 
 def test_what_is_asked_of_a_volume_needs_the_instance_for_some_and_efs_has_its_own() -> None:
-    alone = queries([Subject(arm="gp2", volume_ids=(ID_GP2,))])
-    whole = queries([Subject(arm="gp2", volume_ids=(ID_GP2,))], "i-1")
+    alone = queries(GP2)
+    whole = queries(GP2, "i-1")
     assert {query.namespace for query in alone} == {"AWS/EBS"}
     assert {query.dimensions for query in whole} == {
         (("VolumeId", ID_GP2),),
         (("InstanceId", "i-1"), ("VolumeId", ID_GP2)),
         (("InstanceId", "i-1"),),
     }
-    efs = queries([Subject(arm="efs", file_system_id="fs-1")])
+    efs = queries({"efs": {"volume_ids": [], "file_system_id": "fs-1"}})
     assert {query.metric.theirs for query in efs} >= {"PermittedThroughput", "BurstCreditBalance"}
     assert price_usd(whole) == pytest.approx(len(whole) * 0.01 / 1000)
 
 
 def test_more_metrics_than_one_call_takes_are_asked_in_several() -> None:
-    many = [Subject(arm="a", volume_ids=tuple(f"vol-{n}" for n in range(90)))]  # 90 x 6 = 540
+    volumes = [f"vol-{n}" for n in range(90)]  # 90 x 6 = 540
+    many = {"a": {"volume_ids": volumes, "file_system_id": ""}}
     aws = RecordedAws(GetMetricData=answering(BurstBalance=1.0))
     assert len(fetch(aws, queries(many), AT, AT + 60)) == 90
     assert len(aws.actions) == 2 * 2  # each is heard of, and made
@@ -110,7 +112,7 @@ def test_a_metric_of_which_cloudwatch_leaves_values_out_is_not_taken_for_whole(
 ) -> None:
     parts = [{"Id": "m0", "Timestamps": [MINUTE], "Values": [1.0], "StatusCode": state} for state in states]
     aws = RecordedAws(GetMetricData={"MetricDataResults": parts})
-    wanted = queries([Subject(arm="gp2", volume_ids=(ID_GP2,))])
+    wanted = queries(GP2)
     if whole:
         assert len(fetch(aws, wanted, AT, AT + 60)) == len(parts)
         return
