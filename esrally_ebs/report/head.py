@@ -1,10 +1,11 @@
 """The head of a report: verdict, arms best first, cost, and the labels that every output shows."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.compare import Claim, Comparison, Overall, Verdict
+from esrally_ebs.analysis.compare import Claim, Comparison, Overall, RoundsClaim, Verdict
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.gate import GateLimit, Outcome, TaskDecision, decide
 from esrally_ebs.analysis.pooling import PooledRatio
@@ -261,18 +262,8 @@ def between(findings: Findings, a: str, b: str) -> Overall | None:
     if len(of_pair) != 1 or of_pair[0].p_different is None:
         return None
     only = of_pair[0]
-    return Overall(
-        a=a,
-        b=b,
-        tasks=1,
-        rounds=only.rounds,
-        ratio=only.ratio,
-        verdict=only.verdict,
-        p_different=only.p_different,
-        p_equivalent=only.p_equivalent,
-        more_rounds=only.more_rounds,
-        starts=only.starts,
-    )
+    claim = {field.name: getattr(only, field.name) for field in fields(RoundsClaim)}
+    return Overall(tasks=1, ratio=only.ratio, **claim)
 
 
 def _is_faster(findings: Findings, arm: str, other: str) -> bool:
