@@ -9,6 +9,7 @@ from esrally_ebs.report.build import build
 from esrally_ebs.report.formats import WIDTH, render_csv, render_json, render_markdown, render_text
 from esrally_ebs.report.html import render_html, render_svg
 from esrally_ebs.report.model import Report
+from esrally_ebs.store.encoding import SAMPLES
 
 RENDERERS: Mapping[str, Callable[[Report], str]] = {
     "text": render_text,
@@ -17,22 +18,9 @@ RENDERERS: Mapping[str, Callable[[Report], str]] = {
     "json": render_json,
     "html": render_html,
 }
+_UNREAD = ("session", "operation", "processing_time_s", "took_s")
 # Columns of samples that a report needs: loading only these halves the memory.
-SAMPLE_COLUMNS = (
-    "arm",
-    "round",
-    "task",
-    "phase",
-    "iteration",
-    "client",
-    "started_s",
-    "service_time_s",
-    "latency_s",
-    "ops",
-    "success",
-    "hits",
-    "resident_before",
-)
+SAMPLE_COLUMNS = tuple(name for name in SAMPLES.names if name not in _UNREAD)
 SUFFIX: Mapping[str, str] = {"text": "txt", "markdown": "md", "csv": "csv", "json": "json", "html": "html"}
 
 __all__ = [
