@@ -36,16 +36,6 @@ from esrally_ebs.units import KIB, MIB, format_seconds, format_share, number_of
 
 Marked = Mapping[Block, tuple[Cause, ...]]
 Pools = Mapping[tuple[str, str], Profile]  # over all rounds, by task and arm
-_TITLES = (
-    "queue depth",
-    "read await",
-    "reads/s",
-    "read",
-    "waited in limiters",
-    "credits spent",
-    "processors stolen",
-    "later than its model",
-)
 _WHERE_KNOWN = ("processors stolen", "later than its model")  # shown only if some arm has a value
 
 
@@ -316,14 +306,11 @@ def load_table(explained: Explained) -> Table:
     """Device activity while an arm's requests ran, over all tasks."""
     late = {arm: own.late for arm, own in arm_profiles(explained.timed, explained.arms)}
     rows = [
-        (arm, dict(zip(_TITLES, _cells(own, late.get(arm)), strict=True)))
-        for arm, own in arm_profiles(explained.profiles, explained.arms)
+        (arm, _cells(own, late.get(arm))) for arm, own in arm_profiles(explained.profiles, explained.arms)
     ]
-    titles = [
-        title
-        for title in _TITLES
-        if title not in _WHERE_KNOWN or any(cells[title] != NOTHING for _, cells in rows)
-    ]
+    known = {title for _, cells in rows for title, cell in cells.items() if cell != NOTHING}
+    every = dict.fromkeys(title for _, cells in rows for title in cells)
+    titles = [title for title in every if title in known or title not in _WHERE_KNOWN]
     return Table(
         key="load",
         title="Device during measured requests",
@@ -336,8 +323,8 @@ def load_table(explained: Explained) -> Table:
     )
 
 
-def _cells(profile: Profile, late: float | None) -> tuple[Cell, ...]:
-    """Cells in the order of _TITLES."""
+def _cells(profile: Profile, late: float | None) -> dict[str, Cell]:
+    """An arm's cells by their columns' titles."""
     per_s = {
         name: profile.grown[f"device.{name}"] / profile.seconds
         for name in ("reads", "read_bytes")
@@ -346,16 +333,16 @@ def _cells(profile: Profile, late: float | None) -> tuple[Cell, ...]:
     waited = sum(profile.waited_s.values()) if profile.waited_s else None
     reads, size = per_s.get("reads"), per_s.get("read_bytes")
     spent, stolen = profile.credits_spent, profile.stolen
-    return (
-        quantity("queue_depth_mean", profile.depth, f"{profile.depth or 0.0:.2f}"),
-        quantity("read_await_s_mean", profile.await_s, format_seconds(profile.await_s or 0.0)),
-        quantity("reads_per_s_mean", reads, f"{reads or 0.0:.0f}"),
-        quantity("read_bytes_per_s_mean", size, f"{(size or 0.0) / MIB:.1f} MiB/s"),
-        quantity("waited_s", waited, format_seconds(waited or 0.0)),
-        quantity("credits_spent", spent, f"{round(spent or 0.0):,}"),
-        quantity("stolen_share", stolen, f"{stolen or 0.0:.1%}"),
-        quantity("late_share", late, f"{late or 0.0:+z.0%}"),
-    )
+    return {
+        "queue depth": quantity("queue_depth_mean", profile.depth, f"{profile.depth or 0.0:.2f}"),
+        "read await": quantity("read_await_s_mean", profile.await_s, format_seconds(profile.await_s or 0.0)),
+        "reads/s": quantity("reads_per_s_mean", reads, f"{reads or 0.0:.0f}"),
+        "read": quantity("read_bytes_per_s_mean", size, f"{(size or 0.0) / MIB:.1f} MiB/s"),
+        "waited in limiters": quantity("waited_s", waited, format_seconds(waited or 0.0)),
+        "credits spent": quantity("credits_spent", spent, f"{round(spent or 0.0):,}"),
+        "processors stolen": quantity("stolen_share", stolen, f"{stolen or 0.0:.1%}"),
+        "later than its model": quantity("late_share", late, f"{late or 0.0:+z.0%}"),
+    }
 
 
 def without_marked(findings: Findings, marked: Iterable[Block]) -> Findings:
