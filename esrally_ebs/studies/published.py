@@ -78,11 +78,6 @@ class Published:
     correction: str = ""  # the article's mistake here
     corrected: float | None = None  # in the printed unit, if more than the unit is wrong
 
-    @property
-    def factor(self) -> float:
-        """Factor from the printed figure, in the intended unit, to base units."""
-        return UNITS[self.kind.meant]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
@@ -140,19 +135,15 @@ def _kind(key: str, entry: Mapping[str, Any]) -> FigureKind:
 def _figures(groups: Sequence[Mapping[str, Any]], kinds: Mapping[str, FigureKind]) -> Iterator[Published]:
     for group in groups:
         for key, value in group["values"].items():
-            entry = value if isinstance(value, dict) else {"value": value}
-            low, high = entry["value"] if isinstance(entry["value"], list) else [entry["value"]] * 2
+            printed, more = (value["value"], value) if isinstance(value, dict) else (value, {})
+            low, high = printed if isinstance(printed, list) else [printed] * 2
             yield Published(
                 arm=group.get("arm", ""),
                 job=group.get("job", ""),
                 kind=kinds[key],
                 low=float(low),
                 high=float(high),
-                about=entry.get("about", False),
-                given=entry.get("given", False),
-                outside=entry.get("outside", ""),
-                correction=entry.get("correction", ""),
-                corrected=entry.get("corrected"),
+                **{name: of for name, of in more.items() if name != "value"},
             )
 
 
@@ -200,20 +191,24 @@ class Figure:
         return Status.OK if abs(self.error) <= self.published.kind.tolerance else Status.MISS
 
     @property
+    def is_judged(self) -> bool:
+        """Whether it is within tolerance or not, as no reason leaves it out."""
+        return self.status in (Status.OK, Status.MISS)
+
+    @property
     def is_corrected(self) -> bool:
         """Whether the article printed something wrong."""
         return not math.isclose(self.low, self.published.low, rel_tol=1e-9)
 
 
 def compare(study: Study, observed: Observed) -> tuple[Figure, ...]:
-    """All published figures with ours, in the study's order."""
     return tuple(_figure(published, observed) for published in study.figures)
 
 
 def _figure(published: Published, observed: Observed) -> Figure:
     kind = published.kind
     # 137.98 printed as MB/s but meant as thousand KiB/s is 141.29 MB/s.
-    scale = published.factor / UNITS[kind.unit]
+    scale = UNITS[kind.meant] / UNITS[kind.unit]
     low, high = published.low * scale, published.high * scale
     if published.corrected is not None:
         low = high = published.corrected
@@ -225,7 +220,7 @@ def _figure(published: Published, observed: Observed) -> Figure:
 
 def summary(study: Study, figures: Sequence[Figure]) -> list[str]:
     """Number of figures within tolerance, and for all others the reason, if known."""
-    counted = [figure for figure in figures if figure.status in (Status.OK, Status.MISS)]
+    counted = [figure for figure in figures if figure.is_judged]
     missed = [figure for figure in counted if figure.status is Status.MISS]
     lines = [f"{len(counted) - len(missed)} of {len(counted)} published figures are within tolerance."]
     lines += _by_reason("Outside", [(figure, _why(study, figure)) for figure in missed])
@@ -274,7 +269,7 @@ class Parts:
     conclusion: str = ""  # one sentence, from our own figures
     tables: Sequence[Table] = ()
     plots: Sequence[Plot] = ()
-    remarks: Sequence[str] = field(default_factory=tuple)
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,15 +317,14 @@ def _figure_table(result: Result, uncovered: list[str]) -> Table:
 
 def _figure_row(figure: Figure) -> tuple[str, ...]:
     published = figure.published
-    counts = figure.status in (Status.OK, Status.MISS)
     return (
         name_of(figure),
         published.kind.unit,
         ("about " if published.about else "") + plain_range(published.low, published.high),
         plain_range(figure.low, figure.high) if figure.is_corrected else "",
         plain_text(figure.ours),
-        "" if figure.error is None else f"{figure.error * 100:+z.1f} %",
-        f"{published.kind.tolerance * 100:.0f} %" if counts else "",
+        _error(figure),
+        f"{published.kind.tolerance * 100:.0f} %" if figure.is_judged else "",
         figure.status.value,
     )
 
@@ -344,7 +338,7 @@ def _errors(result: Result) -> tuple[Forest, ...]:
             margin=figure.published.kind.tolerance,
         )
         for figure in result.figures
-        if figure.error is not None and figure.status in (Status.OK, Status.MISS)
+        if figure.is_judged and figure.error is not None
     )
     if not changes:
         return ()
