@@ -61,11 +61,11 @@ def _metered(specs: Mapping[str, VolumeSpec], runs: list[Run]) -> Table:
     rows: list[list[Value]] = []
     for (arm, job), group in grouped(runs).items():
         run = group[0]
-        weight = _weight(specs[arm], job)
+        weights = _limit(replace(specs[arm], mode="bursting"), "throughput")
         seconds = max(direction.ios / direction.iops for direction in run.directions)
         moved = run.ios * run.block_bytes
-        metered = moved * weight
-        earned = _earned(specs[arm]) * seconds
+        metered = moved * (weights.reads if job == "read" else weights.writes)
+        earned = sum(limit.rate for limit in model_for(specs[arm]).limits if limit.of_credits) * seconds
         spent = max(0.0, metered - earned) / GIB if specs[arm].mode == "bursting" else None
         rows.append([arm, job, moved / GIB, seconds, metered / GIB, metered / seconds / MIB, spent])
     columns = (
@@ -78,16 +78,6 @@ def _metered(specs: Mapping[str, VolumeSpec], runs: list[Run]) -> Table:
         "credits spent (GiB)",
     )
     return plain_table("metered", "Metered throughput: a byte read counts a third", columns, rows)
-
-
-def _weight(spec: VolumeSpec, job: str) -> float:
-    metered = _limit(replace(spec, mode="bursting"), "throughput")
-    return metered.reads if job == "read" else metered.writes
-
-
-def _earned(spec: VolumeSpec) -> float:
-    """Credits (bytes) earned per second."""
-    return next((limit.rate for limit in model_for(spec).limits if limit.of_credits), 0.0)
 
 
 def _bill(inputs: Inputs, elastic: VolumeSpec) -> Table:
