@@ -74,11 +74,9 @@ def survey(
         return Survey(identities=identities, instance=instance, unknown=tuple(questions.unknown))
     region = instance.region if instance else None
     api = questions.ask("ask AWS", lambda: make_api(region, questions.count))
-    if api is not None:
-        identities = _with_xen(identities, api, instance, questions)
     result = Survey(identities=identities, instance=instance)
     if api is not None:
-        result = _described(result, api, questions)
+        result = _described(replace(result, identities=_with_xen(result, api, questions)), api, questions)
     return replace(result, unknown=tuple(questions.unknown), calls=dict(questions.calls))
 
 
@@ -106,13 +104,12 @@ def _is_of_aws(identity: Identity, on_ec2: bool) -> bool:
     return bool(identity.volume_ids or identity.file_system_id) or xen
 
 
-def _with_xen(
-    identities: Mapping[str, Identity], api: Api, instance: Instance | None, questions: _Questions
-) -> dict[str, Identity]:
+def _with_xen(surveyed: Survey, api: Api, questions: _Questions) -> Mapping[str, Identity]:
     """Fill in the volume ids of Xen disks, which only the instance's mapping shows."""
+    identities, instance = surveyed.identities, surveyed.instance
     disks = [disk for identity in identities.values() for disk in identity.stack.disks]
     if instance is None or not any(disk.sort is Sort.XEN for disk in disks):
-        return dict(identities)
+        return identities
     mapping = questions.ask(
         "tell which volumes the Xen disks are", lambda: describe.device_mapping(api, instance.instance_id)
     )
