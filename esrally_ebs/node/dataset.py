@@ -270,10 +270,9 @@ def hash_of(hashes: Iterable[Mapping[str, str]]) -> str:
 def _plain_directories(folders: Sequence[Path]) -> list[Volume]:
     """Directories for building: no volumes under comparison, so without limits."""
     names = [_NAME] if len(folders) == 1 else [f"{_NAME}-{number}" for number in range(1, len(folders) + 1)]
-    specs = [VolumeSpec(name=name, type="directory", size_bytes=0) for name in names]
     return [
-        Volume(spec=spec, kind=Kind.DIRECTORY, mount=folder)
-        for spec, folder in zip(specs, folders, strict=True)
+        Volume(spec=VolumeSpec(name=name, type="directory", size_bytes=0), kind=Kind.DIRECTORY, mount=folder)
+        for name, folder in zip(names, folders, strict=True)
     ]
 
 

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, NoReturn
 
 import pyarrow as pa
@@ -180,14 +180,10 @@ _TIME = TypeAdapter(Time)
 
 def dump_event(event: Event) -> str:
     """A line of ``events.jsonl``, without its line end."""
-    return seal(dump({"at_s": event.at_s, "kind": event.kind, "arm": event.arm, **_own_keys(event.fields)}))
-
-
-def _own_keys(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    clash = sorted({"at_s", "kind", "arm", "crc32"} & set(fields))
-    if clash:
+    columns = {"at_s": event.at_s, "kind": event.kind, "arm": event.arm}
+    if clash := sorted({*columns, "crc32"} & event.fields.keys()):
         raise FormatError(f"event field {clash[0]!r} has the name of a column; give it another name")
-    return fields
+    return seal(dump({**columns, **event.fields}))
 
 
 def parse_event(line: str, source: str) -> Event:
