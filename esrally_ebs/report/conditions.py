@@ -21,6 +21,7 @@ from esrally_ebs.report.model import (
     Value,
     milliseconds,
     quantity,
+    table_of,
     titled,
     word,
 )
@@ -52,16 +53,8 @@ def tables(session: Session) -> tuple[Table | None, ...]:
 
 def arms_table(arms: Sequence[Volume], nodes: int) -> Table:
     """The compared arms; ``nodes`` is the number of an arm's nodes, all on volumes of one kind."""
-    return Table(
-        key="arms",
-        title="Arms",
-        item_title="arm",
-        columns=titled(
-            "kind", "type", "size", "provisioned", "device", "file system", "readahead", left=True
-        ),
-        rows=tuple(Row(item=arm.spec.name, cells=_arm_cells(arm)) for arm in arms),
-        notes=tuple(_arm_notes(arms, nodes)),
-    )
+    rows = {arm.spec.name: _arm_cells(arm) for arm in arms}
+    return table_of("arms", "Arms", "arm", rows, *_arm_notes(arms, nodes), left=True)
 
 
 def _arm_notes(arms: Sequence[Volume], nodes: int) -> Iterator[str]:
@@ -73,18 +66,18 @@ def _arm_notes(arms: Sequence[Volume], nodes: int) -> Iterator[str]:
         yield f"Each {what} is on a host: {', '.join(hosts)}."
 
 
-def _arm_cells(arm: Volume) -> tuple[Cell, ...]:
+def _arm_cells(arm: Volume) -> dict[str, Cell]:
     spec = arm.spec
     readahead = arm.readahead_bytes
-    return (
-        word("kind", arm.kind.value),
-        word("type", spec.type),
-        _size(spec),
-        _provisioned(arm),
-        word("device", arm.device),
-        word("filesystem", arm.filesystem),
-        quantity("readahead_bytes", readahead, format_bytes(readahead or 0)),
-    )
+    return {
+        "kind": word("kind", arm.kind.value),
+        "type": word("type", spec.type),
+        "size": _size(spec),
+        "provisioned": _provisioned(arm),
+        "device": word("device", arm.device),
+        "file system": word("filesystem", arm.filesystem),
+        "readahead": quantity("readahead_bytes", readahead, format_bytes(readahead or 0)),
+    }
 
 
 def _size(spec: VolumeSpec) -> Cell:
@@ -122,110 +115,86 @@ def _coldness(events: Sequence[Event], arms: Sequence[str]) -> Table | None:
     drops = [event for event in events if event.kind == "drop" and event.number("after") is not None]
     if not drops:
         return None
-    return Table(
-        key="coldness",
-        title="Coldness: page cache before measured requests",
-        item_title="arm",
-        columns=titled(
-            "drops", "resident, mean", "resident, most", "retries", "refill waits", "waited in all"
-        ),
-        rows=tuple(_coldness_row(arm, [drop for drop in drops if drop.arm == arm]) for arm in arms),
-        notes=("Resident is the fraction of the index's bytes that was cached right after the drop.",),
+    return table_of(
+        "coldness",
+        "Coldness: page cache before measured requests",
+        "arm",
+        {arm: _coldness_cells([drop for drop in drops if drop.arm == arm]) for arm in arms},
+        "Resident is the fraction of the index's bytes that was cached right after the drop.",
     )
 
 
-def _coldness_row(arm: str, drops: Sequence[Event]) -> Row:
-    if not drops:
-        return Row(item=arm, cells=(quantity("drops", 0, "0"), *[NOTHING] * 5))
+def _coldness_cells(drops: Sequence[Event]) -> dict[str, Cell]:
+    """An arm's cells; all but the first are empty for an arm without drops."""
     after = [drop.number("after") or 0.0 for drop in drops]
     retries = sum(int(drop.number("attempts") or 1) - 1 for drop in drops)
     waits = [drop.number("refill_s") or 0.0 for drop in drops]
-    mean, most = sum(after) / len(after), max(after)
+    mean, most = sum(after) / max(1, len(after)), max(after, default=0.0)
     waited = sum(wait > 0 for wait in waits)
-    return Row(
-        item=arm,
-        cells=(
-            quantity("drops", len(drops), str(len(drops))),
-            quantity("resident_mean", mean, f"{mean:.2%}"),
-            quantity("resident_max", most, f"{most:.2%}"),
-            quantity("retries", retries, str(retries)),
-            quantity("refill_waits", waited, str(waited)),
-            quantity("refill_s", sum(waits), format_seconds(sum(waits))),
-        ),
-    )
+    cells = {
+        "drops": quantity("drops", len(drops), str(len(drops))),
+        "resident, mean": quantity("resident_mean", mean, f"{mean:.2%}"),
+        "resident, most": quantity("resident_max", most, f"{most:.2%}"),
+        "retries": quantity("retries", retries, str(retries)),
+        "refill waits": quantity("refill_waits", waited, str(waited)),
+        "waited in all": quantity("refill_s", sum(waits), format_seconds(sum(waits))),
+    }
+    return cells if drops else {title: NOTHING for title in cells} | {"drops": cells["drops"]}
 
 
 def _credits(telemetry: pa.Table, arms: Sequence[str]) -> Table:
-    rows = []
+    rows = {}
     for arm in arms:
         _, levels = series_of(telemetry, arm, "emulator.credits")
         _, capacities = series_of(telemetry, arm, "emulator.credits_capacity")
         if len(levels):
-            rows.append(Row(item=arm, cells=_credit_cells(levels, capacities)))
-    return Table(
-        key="credits",
-        title="Burst credits",
-        item_title="arm",
-        columns=titled("at start", "lowest", "at end", "spent", "of bucket"),
-        rows=tuple(rows),
-        notes=(
-            "Spent adds up what left the bucket between two seconds, so refilling in between hides some.",
-        ),
-    )
+            rows[arm] = _credit_cells(levels, capacities)
+    note = "Spent adds up what left the bucket between two seconds, so refilling in between hides some."
+    return table_of("credits", "Burst credits", "arm", rows, note)
 
 
-def _credit_cells(levels: Floats, capacities: Floats) -> tuple[Cell, ...]:
+def _credit_cells(levels: Floats, capacities: Floats) -> dict[str, Cell]:
     spent = float(-np.minimum(np.diff(levels), 0).sum())
     share = spent / capacities[-1] if len(capacities) and capacities[-1] else None
     numbers = {
-        "credits_start": levels[0],
-        "credits_lowest": levels.min(),
-        "credits_end": levels[-1],
-        "credits_spent": spent,
+        "at start": ("credits_start", levels[0]),
+        "lowest": ("credits_lowest", levels.min()),
+        "at end": ("credits_end", levels[-1]),
+        "spent": ("credits_spent", spent),
     }
-    cells = [quantity(metric, float(value), f"{value:,.0f}") for metric, value in numbers.items()]
-    return (*cells, quantity("fraction_spent", share, f"{share or 0:.2%}"))
+    cells = {title: quantity(metric, float(of), f"{of:,.0f}") for title, (metric, of) in numbers.items()}
+    return cells | {"of bucket": quantity("fraction_spent", share, f"{share or 0:.2%}")}
 
 
 def _load_hosts(events: Sequence[Event]) -> Table:
     """Hosts that made the load: delay of the connection to the volumes, and offset of the clocks."""
     hosts = sorted({str(event.fields["load_host"]) for event in events if "load_host" in event.fields})
-    return Table(
-        key="load_hosts",
-        title="Load from elsewhere",
-        item_title="load host",
-        columns=titled(
-            *("observed requests", "way, median", "most", "round trip"),
-            *("clock at start", "at end", "known to"),
-        ),
-        rows=tuple(
-            Row(item=host, cells=_load_host_cells([e for e in events if e.fields.get("load_host") == host]))
-            for host in hosts
-        ),
-        notes=(
-            "The way is what asking the coordinator for coldness and counters took besides the work, since "
-            "the request before; a round trip (the quickest of eight, in the median) is part of each service "
-            "time. Clocks are how far the load host's was ahead; times of requests are the coordinator's.",
-        ),
+    return table_of(
+        "load_hosts",
+        "Load from elsewhere",
+        "load host",
+        {host: _load_host_cells([e for e in events if e.fields.get("load_host") == host]) for host in hosts},
+        "The way is what asking the coordinator for coldness and counters took besides the work, since the "
+        "request before; a round trip (the quickest of eight, in the median) is part of each service time. "
+        "Clocks are how far the load host's was ahead; times of requests are the coordinator's.",
     )
 
 
-def _load_host_cells(events: Sequence[Event]) -> tuple[Cell, ...]:
+def _load_host_cells(events: Sequence[Event]) -> dict[str, Cell]:
     def values(name: str) -> list[float]:
         return [value for event in events if (value := event.number(name)) is not None]
 
     ways, offsets, uncertain = values("way_s"), values("offset_s"), values("uncertainty_s")
-    cells = [quantity("observed", len(ways), str(len(ways)))]
-    for name, value in (
-        ("way_s_median", float(np.median(ways)) if ways else None),
-        ("way_s_max", max(ways, default=None)),
-        ("round_trip_s_median", 2 * float(np.median(uncertain)) if uncertain else None),
-        ("clock_offset_s_start", offsets[0] if offsets else None),
-        ("clock_offset_s_end", offsets[-1] if offsets else None),
-        ("clock_uncertainty_s", max(uncertain, default=None)),
-    ):
-        cells.append(milliseconds(name, value))
-    return tuple(cells)
+    round_trip = 2 * float(np.median(uncertain)) if uncertain else None
+    return {
+        "observed requests": quantity("observed", len(ways), str(len(ways))),
+        "way, median": milliseconds("way_s_median", float(np.median(ways)) if ways else None),
+        "most": milliseconds("way_s_max", max(ways, default=None)),
+        "round trip": milliseconds("round_trip_s_median", round_trip),
+        "clock at start": milliseconds("clock_offset_s_start", offsets[0] if offsets else None),
+        "at end": milliseconds("clock_offset_s_end", offsets[-1] if offsets else None),
+        "known to": milliseconds("clock_uncertainty_s", max(uncertain, default=None)),
+    }
 
 
 def series_of(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Floats]:

@@ -221,6 +221,25 @@ def curve_through(
     return Curve(name=name, x=tuple(x for x, _ in listed), y=tuple(y for _, y in listed), style=style)
 
 
+def table_of(
+    key: str,
+    title: str,
+    item_title: str,
+    rows: Mapping[str, Mapping[str, Cell]],
+    *notes: str,
+    left: bool = False,
+) -> Table:
+    """A table of rows by their items; each row has the same cells, by their columns' titles."""
+    return Table(
+        key=key,
+        title=title,
+        item_title=item_title,
+        columns=titled(*next(iter(rows.values()), ()), left=left),
+        rows=tuple(Row(item=item, cells=tuple(cells.values())) for item, cells in rows.items()),
+        notes=notes,
+    )
+
+
 def plain_table(
     key: str, title: str, titles: Sequence[str], rows: Iterable[Sequence[Value]], *notes: str
 ) -> Table:
