@@ -11,18 +11,11 @@ from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.catalog.volume_types import efs_mode, known_model
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.report.model import NOTHING, Cell, Curve, Plot, Row, Table, milliseconds, quantity, titled
+from esrally_ebs.report.model import NOTHING, Cell, Curve, Plot, Table, milliseconds, quantity, table_of
 from esrally_ebs.store.session import Session
 
 OF_INSTANCE = "An instance store is in the price of its instance, and its data end when that stops."
 _REGION = "us-east-1"  # default region: AWS prices its own examples there
-_TITLES = (
-    "a month",
-    "per 1,000 sustained IOPS",
-    "per MiB/s sustained",
-    "p99, middle of tasks",
-    "p99, slowest task",
-)
 
 
 def costs(session: Session, settings: Sequence[VolumeSpec] = ()) -> tuple[ArmCost, ...]:
@@ -55,14 +48,8 @@ def table(session: Session, findings: Findings, arm_costs: Sequence[ArmCost]) ->
     if all(one.price is None for one in arm_costs) and not wanted:
         return None
     p99 = _p99(findings)
-    return Table(
-        key="cost",
-        title="Cost",
-        item_title="arm",
-        columns=titled(*_TITLES),
-        rows=tuple(Row(item=one.arm, cells=_cells(one, p99.get(one.arm, {}))) for one in arm_costs),
-        notes=tuple(_notes(session, arm_costs, has_times=bool(p99))),
-    )
+    rows = {one.arm: _cells(one, p99.get(one.arm, {})) for one in arm_costs}
+    return table_of("cost", "Cost", "arm", rows, *_notes(session, arm_costs, has_times=bool(p99)))
 
 
 def _p99(findings: Findings) -> Mapping[str, Mapping[str, float]]:
@@ -75,14 +62,15 @@ def _p99(findings: Findings) -> Mapping[str, Mapping[str, float]]:
     return times
 
 
-def _cells(arm_cost: ArmCost, p99: Mapping[str, float]) -> tuple[Cell, ...]:
-    usd = None if arm_cost.price is None else arm_cost.price.usd
-    return (
-        _usd("usd_month", usd),
-        _usd("usd_month_per_1000_iops", arm_cost.usd_per_1000_iops),
-        _usd("usd_month_per_mib_per_s", arm_cost.usd_per_mib_per_s),
-        *_times(p99),
-    )
+def _cells(arm_cost: ArmCost, p99: Mapping[str, float]) -> dict[str, Cell]:
+    middle, slowest = _times(p99)
+    return {
+        "a month": _usd("usd_month", None if arm_cost.price is None else arm_cost.price.usd),
+        "per 1,000 sustained IOPS": _usd("usd_month_per_1000_iops", arm_cost.usd_per_1000_iops),
+        "per MiB/s sustained": _usd("usd_month_per_mib_per_s", arm_cost.usd_per_mib_per_s),
+        "p99, middle of tasks": middle,
+        "p99, slowest task": slowest,
+    }
 
 
 def _usd(metric: str, usd: float | None) -> Cell:

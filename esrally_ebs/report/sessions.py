@@ -39,6 +39,7 @@ from esrally_ebs.report.model import (
     Table,
     Value,
     quantity,
+    table_of,
     titled,
     word,
 )
@@ -217,19 +218,13 @@ def _accepted(sessions: Sequence[Session], names: Sequence[str]) -> Iterator[str
 
 
 def _sessions_table(sessions: Sequence[Session], names: Sequence[str]) -> Table:
-    titles = ("id", "started", "state", "plan", "arms")
-    rows = []
+    rows = {}
     for name, one in zip(names, sessions, strict=True):
         arms = ", ".join(arm_names(one).values())
-        texts = (one.id, utc(one.started_at), one.state.value, one.plan.name, arms)
-        rows.append(Row(item=name, cells=tuple(map(word, titles, texts))))
-    return Table(
-        key="sessions",
-        title="Sessions",
-        item_title="session",
-        columns=titled(*titles, left=True),
-        rows=tuple(rows),
-    )
+        facts = {"id": one.id, "started": utc(one.started_at), "state": one.state.value}
+        facts |= {"plan": one.plan.name, "arms": arms}
+        rows[name] = {title: word(title, fact) for title, fact in facts.items()}
+    return table_of("sessions", "Sessions", "session", rows, left=True)
 
 
 def _pooled(sessions: Sequence[Session], findings: Sequence[Findings]) -> tuple[PooledRatio, ...]:
