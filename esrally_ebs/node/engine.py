@@ -223,23 +223,18 @@ def remove(session: str, *, arm: str | None = None) -> None:
     what stays.
     """
     until = time.monotonic() + _REMOVE_S
-    while True:
-        try:
-            problem = _remove_once(session, arm)
-        except EngineDownError:
-            return
-        if problem is None:
-            return
-        if time.monotonic() > until:
-            raise SetupError(
-                f"session {session}: its nodes cannot be removed: {problem}; run 'esrally-ebs clean'"
-            )
-        time.sleep(0.2)
+    with suppress(EngineDownError):
+        while problem := _remove_once(session, arm):
+            if time.monotonic() > until:
+                raise SetupError(
+                    f"session {session}: its nodes cannot be removed: {problem}; run 'esrally-ebs clean'"
+                )
+            time.sleep(0.2)
 
 
-def _remove_once(session: str, arm: str | None) -> str | None:
-    """One attempt; None if nothing is left, else what is (another process may be removing it, too)."""
-    problem = None
+def _remove_once(session: str, arm: str | None) -> str:
+    """One attempt; "" if nothing is left, else what is (another process may be removing it, too)."""
+    problem = ""
     for listing, removing in _LISTS.items():
         names = [name for name, of, at in _ours(listing) if of == session and arm in (None, at)]
         if names:
