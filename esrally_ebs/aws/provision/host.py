@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from esrally_ebs.aws.provision.goal import filesystem_uuid, member_uuid
 from esrally_ebs.errors import CommandError, SetupError
@@ -72,16 +72,6 @@ class DeviceQuery:
     disks: bool = False  # whether any disk of the instance may be chosen
     stripe: str = ""  # the name of the array, if the arm has one
     contents: bool = True  # whether to read what devices hold, which one that has failed does not give
-
-
-class ArmHost(Protocol):
-    """This machine, or a stand-in."""
-
-    def look(self, query: DeviceQuery) -> HostState:
-        """Current state of an arm here. Raises SetupError if it cannot be determined."""
-
-    def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
-        """Perform one operation. Raises SetupError."""
 
 
 def is_blank(device: Path, size: int, *, start: int = 0) -> bool:
@@ -192,7 +182,7 @@ class LinuxHost:
     progress: ReadProgress = lambda done, total: None
 
     def look(self, query: DeviceQuery) -> HostState:
-        """All devices with serials in the query, and their contents."""
+        """The devices in the query, and their contents. Raises SetupError if these cannot be read."""
         disks = self._disks()
         names = {serial: name for name, serial, _ in disks if serial in query.sizes}
         local = [(name, serial) for name, serial, model in disks if model == LOCAL_MODEL]
@@ -205,7 +195,7 @@ class LinuxHost:
         )
 
     def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
-        """Dispatch to the method of that name."""
+        """Perform one operation, by the method of that name. Raises SetupError."""
         getattr(self, f"_{operation}")(arguments)
 
     def describe(self, serial: str, name: str, *, contents: bool = True) -> ArmDevice:
@@ -455,6 +445,9 @@ class LoopHost:
             for loop in loops
             if loop["back-file"] and Path(loop["back-file"]).parent == here
         }
+
+
+ArmHost = LinuxHost | LoopHost
 
 
 def _digits(uuid_: str) -> str:
