@@ -72,7 +72,7 @@ def _create_member(history: History, state: ArmState, member: int) -> Step | Non
     if not history.begun(key) and history.done(_RIGHTS.format("CreateVolume")) is None:
         return _ask_for_right("CreateVolume", parameters)
     keeps = ("VolumeId", "KmsKeyId")
-    return Call(key=key, service="ec2", operation="CreateVolume", parameters=parameters, keeps=keeps)
+    return Call(key, "ec2", "CreateVolume", parameters, keeps=keeps)
 
 
 def _ask_for_rights(history: History, state: ArmState) -> Step | None:
@@ -94,12 +94,7 @@ def _ask_for_rights(history: History, state: ArmState) -> Step | None:
 
 
 def _ask_for_right(operation: str, parameters: Mapping[str, Any]) -> Call:
-    return Call(
-        key=_RIGHTS.format(operation),
-        service="ec2",
-        operation=operation,
-        parameters={**parameters, "DryRun": True},
-    )
+    return Call(_RIGHTS.format(operation), "ec2", operation, {**parameters, "DryRun": True})
 
 
 def _wait_created(history: History, state: ArmState) -> Step | None:
@@ -112,20 +107,11 @@ def _wait_created(history: History, state: ArmState) -> Step | None:
 
 
 def _attach(history: History, state: ArmState) -> Step | None:
-    goal = history.goal
     for member, volume in enumerate(_members(history, state)):
         if not volume.instance:
-            return Call(
-                key=f"attach/{member}",
-                service="ec2",
-                operation="AttachVolume",
-                parameters={
-                    "VolumeId": volume.id,
-                    "InstanceId": goal.place.instance,
-                    "Device": _free_name(history, state),
-                },
-                go_on_after=_ATTACH_AGAIN,
-            )
+            there = {"VolumeId": volume.id, "InstanceId": history.goal.place.instance}
+            parameters = {**there, "Device": _free_name(history, state)}
+            return Call(f"attach/{member}", "ec2", "AttachVolume", parameters, go_on_after=_ATTACH_AGAIN)
         _check_instance(history, volume)
         if volume.attachment != "attached":
             return Wait(text=f"volume {volume.id} to be attached", limit_s=ATTACH_S)
@@ -139,14 +125,12 @@ def _end_with_instance(history: History, state: ArmState) -> Step | None:
         if history.done(key) is not None:
             continue
         disk = {"VolumeId": volume.id, "DeleteOnTermination": True}
+        mappings = [{"DeviceName": volume.device, "Ebs": disk}]
         return Call(
-            key=key,
-            service="ec2",
-            operation="ModifyInstanceAttribute",
-            parameters={
-                "InstanceId": volume.instance,
-                "BlockDeviceMappings": [{"DeviceName": volume.device, "Ebs": disk}],
-            },
+            key,
+            "ec2",
+            "ModifyInstanceAttribute",
+            {"InstanceId": volume.instance, "BlockDeviceMappings": mappings},
             optional=f"volume {volume.id} stays, and costs, if this instance is terminated meanwhile;"
             " policies/termination.json has the right to it",
         )
@@ -174,28 +158,15 @@ def _detach(history: History, state: ArmState) -> Step | None:
         _check_instance(history, volume)
         if volume.attachment in ("attaching", "detaching", "busy"):
             return Wait(text=f"volume {volume.id}, which is {volume.attachment}", limit_s=ATTACH_S)
-        return Call(
-            key=f"detach/{volume.id}",
-            service="ec2",
-            operation="DetachVolume",
-            parameters={"VolumeId": volume.id, "InstanceId": history.goal.place.instance},
-            go_on_after=frozenset({"IncorrectState", _NOT_FOUND, "InvalidAttachment.NotFound"}),
-        )
+        there = {"VolumeId": volume.id, "InstanceId": history.goal.place.instance}
+        gone = {"IncorrectState", _NOT_FOUND, "InvalidAttachment.NotFound"}
+        return Call(f"detach/{volume.id}", "ec2", "DetachVolume", there, go_on_after=gone)
     return None
 
 
 def _delete(history: History, state: ArmState) -> Step | None:
-    ours = _ours(history, state)
-    if not ours:
-        return None
-    return delete(
-        "volume",
-        ours[0].id,
-        ours[0].state,
-        service="ec2",
-        operation="DeleteVolume",
-        go_on_after={_NOT_FOUND, "VolumeInUse", "IncorrectState"},
-    )
+    ours, gone = _ours(history, state), {_NOT_FOUND, "VolumeInUse", "IncorrectState"}
+    return delete("volume", ours[0], "ec2", "DeleteVolume", gone) if ours else None
 
 
 def _settle(history: History, state: ArmState) -> Step | None:

@@ -30,12 +30,12 @@ def _create(history: History, state: ArmState) -> Step | None:
         if history.done("create/0") is not None:
             return Wait(text="the EFS file system to be listed", limit_s=APPEAR_S)
         return Call(
-            key="create/0",
-            service="efs",
-            operation="CreateFileSystem",
-            parameters=create_parameters(history.goal),
+            "create/0",
+            "efs",
+            "CreateFileSystem",
+            create_parameters(history.goal),
             keeps=("FileSystemId",),
-            go_on_after=frozenset({"FileSystemAlreadyExists"}),
+            go_on_after={"FileSystemAlreadyExists"},
         )
     if history.done("create/0") is None:
         return Note(key="create/0", fields={"FileSystemId": system.id})
@@ -69,18 +69,15 @@ def _target(history: History, state: ArmState) -> Step | None:
         if history.done("target/0") is not None:
             return Wait(text=f"the mount target of {system.id} to be listed", limit_s=APPEAR_S)
         place = history.goal.place
+        within = {"SubnetId": place.subnet, "SecurityGroups": list(place.security_groups)}
         return Call(
-            key="target/0",
-            service="efs",
-            operation="CreateMountTarget",
-            parameters={
-                "FileSystemId": system.id,
-                "SubnetId": place.subnet,
-                "SecurityGroups": list(place.security_groups),
-            },
+            "target/0",
+            "efs",
+            "CreateMountTarget",
+            {"FileSystemId": system.id, **within},
             keeps=("MountTargetId",),
             # created without an answer; or not yet available everywhere
-            go_on_after=frozenset({"MountTargetConflict", "IncorrectFileSystemLifeCycleState"}),
+            go_on_after={"MountTargetConflict", "IncorrectFileSystemLifeCycleState"},
         )
     if system.targets[0].state != "available":
         return Wait(text=f"the mount target of {system.id}", limit_s=_CREATE_S)
@@ -95,17 +92,8 @@ def _mount(history: History, state: ArmState) -> Step | None:
         return None
     if state.host.mounted:
         refuse(history, f"{point}: {state.host.mounted} is mounted there already; unmount it")
-    return HostWork(
-        key="mount",
-        operation="mount",
-        arguments={
-            "source": source,
-            "point": str(point),
-            "filesystem": "nfs4",
-            "options": _NFS_OPTIONS,
-            "readahead": None,
-        },
-    )
+    how = {"filesystem": "nfs4", "options": _NFS_OPTIONS, "readahead": None}
+    return HostWork("mount", "mount", {"source": source, "point": str(point), **how})
 
 
 def unmount(history: History, state: ArmState) -> Step | None:
@@ -115,35 +103,23 @@ def unmount(history: History, state: ArmState) -> Step | None:
     sources |= {fields.get("arguments", {}).get("source") for fields in history.intents("mount")}
     if state.host.mounted not in sources:
         return None  # nothing, or not ours
-    return HostWork(key="unmount", operation="unmount", arguments={"point": str(history.goal.point)})
+    return HostWork("unmount", "unmount", {"point": str(history.goal.point)})
 
 
 def _delete_targets(history: History, state: ArmState) -> Step | None:
     system = _ours(history, state)
     if system is None or not system.targets:
         return None
-    return delete(
-        "mount target",
-        system.targets[0].id,
-        system.targets[0].state,
-        service="efs",
-        operation="DeleteMountTarget",
-        go_on_after={"MountTargetNotFound", "DependencyTimeout"},
-    )
+    gone = {"MountTargetNotFound", "DependencyTimeout"}
+    return delete("mount target", system.targets[0], "efs", "DeleteMountTarget", gone)
 
 
 def _delete(history: History, state: ArmState) -> Step | None:
     system = _ours(history, state)
     if system is None:
         return None
-    return delete(
-        "EFS file system",
-        system.id,
-        system.state,
-        service="efs",
-        operation="DeleteFileSystem",
-        go_on_after={"FileSystemNotFound", "FileSystemInUse"},
-    )
+    gone = {"FileSystemNotFound", "FileSystemInUse"}
+    return delete("EFS file system", system, "efs", "DeleteFileSystem", gone)
 
 
 def _settle(history: History, state: ArmState) -> Step | None:

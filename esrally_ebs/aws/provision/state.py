@@ -182,7 +182,7 @@ def _file_system(api: Api, history: History) -> EfsState | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Call:
     key: str
     service: str
@@ -198,7 +198,7 @@ class Call:
         return bool(self.parameters.get("DryRun"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HostWork:
     key: str
     operation: str
@@ -247,20 +247,17 @@ def settle(history: History, state: ArmState, key: str, id_name: str, what: str)
     return None
 
 
-def delete(what: str, id_: str, state: str, *, service: str, operation: str, go_on_after: Set[str]) -> Step:
+def delete(
+    what: str, of: VolumeState | MountTarget | EfsState, service: str, operation: str, go_on_after: Set[str]
+) -> Step:
     """The step that deletes a resource, or one that waits while the resource is changing state.
 
     The operation's only parameter is the id, named after the operation: ``VolumeId`` of ``DeleteVolume``.
     """
-    if state in ("creating", "updating", "deleting"):
-        return Wait(text=f"{what} {id_}, which is {state}", limit_s=GONE_S)
-    return Call(
-        key=f"delete/{id_}",
-        service=service,
-        operation=operation,
-        parameters={f"{operation.removeprefix('Delete')}Id": id_},
-        go_on_after=go_on_after,
-    )
+    if of.state in ("creating", "updating", "deleting"):
+        return Wait(text=f"{what} {of.id}, which is {of.state}", limit_s=GONE_S)
+    parameters = {f"{operation.removeprefix('Delete')}Id": of.id}
+    return Call(f"delete/{of.id}", service, operation, parameters, go_on_after=go_on_after)
 
 
 def refuse(history: History, text: str) -> NoReturn:
