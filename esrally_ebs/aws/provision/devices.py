@@ -25,11 +25,8 @@ def _initialise(history: History, state: ArmState) -> Step | None:
     for device in state.devices:
         key = f"initialise/{device.serial}"
         if history.done(key) is None:
-            return HostWork(
-                key=key,
-                operation="initialise",
-                arguments={"serial": device.serial, "device": str(device.path), "size": device.size_bytes},
-            )
+            there = {"serial": device.serial, "device": str(device.path), "size": device.size_bytes}
+            return HostWork(key, "initialise", there)
     return None
 
 
@@ -42,9 +39,9 @@ def _stripe(history: History, state: ArmState) -> Step | None:
         if not device.blank or device.mounts or device.holders:
             refuse(history, f"{device.path} ({device.serial}) is not empty; take the arm down and try again")
     return HostWork(
-        key="stripe",
-        operation="stripe",
-        arguments={
+        "stripe",
+        "stripe",
+        {
             "kind": goal.stripe,
             "name": goal.stripe_name,
             "label": goal.label,
@@ -70,9 +67,9 @@ def _format(history: History, state: ArmState) -> Step | None:
             " it is not formatted",
         )
     return HostWork(
-        key="format",
-        operation="mkfs",
-        arguments={
+        "format",
+        "mkfs",
+        {
             "serial": target.serial,
             "device": str(target.path),
             "size": target.size_bytes,
@@ -97,9 +94,9 @@ def _mount(history: History, state: ArmState) -> Step | None:
             " a file system from its first block on",
         )
     return HostWork(
-        key="mount",
-        operation="mount",
-        arguments={
+        "mount",
+        "mount",
+        {
             "source": str(target.path),
             "point": str(goal.point),
             "filesystem": target.signature,
@@ -117,7 +114,7 @@ def _unmount(history: History, state: ArmState) -> Step | None:
         if others:
             refuse(history, f"{device.path} is also mounted at {others[0]}; unmount it there")
         if device.mounts:
-            return HostWork(key="unmount", operation="unmount", arguments={"point": str(point)})
+            return HostWork("unmount", "unmount", {"point": str(point)})
     return None
 
 
@@ -128,9 +125,9 @@ def _unstripe(history: History, state: ArmState) -> Step | None:
     if state.host.array.holders:
         return _wait_or_refuse(history, state.host.array)
     return HostWork(
-        key="unstripe",
-        operation="unstripe",
-        arguments={
+        "unstripe",
+        "unstripe",
+        {
             "kind": "lvm" if path.name.startswith("dm-") else "mdadm",  # a journal made anew knows neither
             "name": history.goal.stripe_name,
             "array": str(path),
@@ -162,11 +159,8 @@ def _wipe(history: History, state: ArmState) -> Step | None:
         # a stripe's data may be where "blank" does not look: only a completed wipe counts
         unsigned = not device.signature and not (device.blank and history.done(key) is not None)
         if device.uuid == history.goal.filesystem_uuid or unsigned:
-            return HostWork(
-                key=key,
-                operation="wipe",
-                arguments={"serial": device.serial, "device": str(device.path), "uuid": device.uuid},
-            )
+            there = {"serial": device.serial, "device": str(device.path), "uuid": device.uuid}
+            return HostWork(key, "wipe", there)
     return None
 
 
