@@ -12,8 +12,8 @@ from esrally_ebs.plan import load_plan
 from esrally_ebs.store import Session
 from esrally_ebs.studies import burst, efs, nikkei, striping, tuning
 from esrally_ebs.studies.devices import DeviceRunner
-from esrally_ebs.studies.published import Inputs, Parts, Result, Study, compare, parse_study
-from esrally_ebs.studies.runs import Runner, VirtualRunner
+from esrally_ebs.studies.published import Inputs, Parts, Result, Runner, Study, compare, parse_study
+from esrally_ebs.studies.runs import VirtualRunner
 
 __all__ = ["DeviceRunner", "Runner", "VirtualRunner", "names", "read_study", "run_study"]
 

@@ -51,7 +51,7 @@ class DeviceRunner:
         return f"measured with fio on emulated devices, {runs} of a job (session {sessions}){self.cut}"
 
     def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
-        """See Runner; fio itself draws a mix's directions here."""
+        """See VirtualRunner; fio itself draws a mix's directions here."""
         del reads
         short, drained = _cut(plan)
         if drained:
@@ -72,7 +72,7 @@ class DeviceRunner:
         return runs
 
     def phases(self, plan: Plan) -> list[LoadPhase]:
-        """See Runner; nothing is prewarmed, as blocks of emulated devices are all equally fast."""
+        """See VirtualRunner; nothing is prewarmed, as blocks of emulated devices are all equally fast."""
         self.cut = f"; credits, rests and seconds are {BURST_SCALE} times fewer, and scaled back"
         jobs = [job for job in plan.baseline if job.name != PREWARM]
         rests = {job.name: job.rest / BURST_SCALE for job in jobs}

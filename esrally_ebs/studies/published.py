@@ -29,7 +29,8 @@ from esrally_ebs.report.model import (
 )
 from esrally_ebs.store import Session
 from esrally_ebs.store.encoding import dump
-from esrally_ebs.studies.runs import Runner
+from esrally_ebs.studies.devices import DeviceRunner
+from esrally_ebs.studies.runs import VirtualRunner
 
 UNITS: Mapping[str, float] = {  # to base units: seconds, bytes, operations; rates per second
     "": 1.0,
@@ -250,6 +251,9 @@ def _why(study: Study, figure: Figure) -> str:
 
 def _error(figure: Figure) -> str:
     return "" if figure.error is None else f"{figure.error * 100:+z.1f} %"
+
+
+Runner = VirtualRunner | DeviceRunner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from esrally_ebs.model import VolumeSpec, of_any
 from esrally_ebs.plan import BaselineJob, Plan
@@ -70,40 +70,24 @@ class LoadPhase:
         return sum(latency for _, latency in self.seconds) / done
 
 
-class Runner(Protocol):
-    virtual: bool
-    scale: int  # divides the plan's credits and seconds in phases
-
-    @property
-    def how(self) -> str:
-        """How the figures were made, in one line for people."""
-
-    def phases(self, plan: Plan) -> list[LoadPhase]:
-        """The plan's jobs on its first arm one after another, with their rests, observed every second."""
-
-    def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
-        """Every job of the plan on every arm. ``reads``, by job: number of its I/Os that are reads, or a
-        share below 1.
-        """
-
-
 class VirtualRunner:
     """Virtual time: every job on its own volume, with full buckets."""
 
     virtual = True
-    scale = 1
+    scale = 1  # divides the plan's credits and seconds in phases
 
     def __init__(self) -> None:
         self._counts: list[int] = []
 
     @property
     def how(self) -> str:
+        """How the figures were made, in one line for people."""
         least, most = min(self._counts, default=1), max(self._counts, default=1)
         runs = f"{least} to {most} runs" if least < most else f"{most} runs" if most > 1 else "one run"
         return f"simulated in virtual time from the volume models, emulated arms; median of {runs} of a job"
 
     def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
-        """See Runner."""
+        """Each job on each arm; ``reads``, by job: number of its I/Os that are reads, or a share below 1."""
         return [
             run
             for spec in plan.arm
@@ -112,7 +96,10 @@ class VirtualRunner:
         ]
 
     def phases(self, plan: Plan) -> list[LoadPhase]:
-        """See Runner; a job called prewarm gets blocks that were never written."""
+        """The jobs on the first arm one after another, with their rests, observed every second.
+
+        A job called prewarm gets blocks that were never written.
+        """
         volume = SimulatedVolume(plan.arm[0])
         phases = []
         for job in plan.baseline:
