@@ -10,9 +10,10 @@ shard that was slower than the others by more than SLACK_S belongs to the reques
 As nodes' clocks differ, a fetch may be read before the query phase that it follows: if no request takes it,
 it waits FAST_SLACK_S for one.
 
-A shard logs a range of dates without its bounds where all of its own dates are within: that is what it asks.
+A shard logs a range of dates as what it asks: without its bounds where all of its own dates are within, and
+as ``match_none`` where none is; and so the whole query, where one of its clauses has to match and is that.
 So one search of several days has lines of several sources. What lacks shards is put together where sources
-are one but for bounds, with the bounds that any of them has.
+are one but for that, with the bounds that any of them has.
 
 Where clocks of nodes differ by more, a request falls into parts, each with the shards that the other lacks,
 and always as far apart: that is counted, and said.
@@ -25,7 +26,7 @@ import re
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from esrally_ebs.workload.queries.search import LoggedSearch, Part
@@ -44,8 +45,9 @@ _SLACK_US: Final = round(SLACK_S * 1e6)
 _FAST_SLACK_US: Final = round(FAST_SLACK_S * 1e6)
 _WAIT_US: Final = round(WAIT_S * 1e6)
 
-# A range of dates up to its options, and these: of a source that is split by it every third piece.
-_RANGE: Final = re.compile(r'("range":\{"(?:[^"\\]|\\.)*+":\{)([^{}]*)')
+# A range of dates or what took its place, and its field: two of each three pieces that split a source.
+_RANGE: Final = re.compile(r'(\{"range":\{("(?:[^"\\]|\\.)*+"):\{[^{}]*\}\}\}|\{"match_none":\{[^{}]*\}\})')
+_QUERY: Final = '"query":'  # the first one is the whole query
 _BOUND: Final = re.compile(r'"(?:from|to|gte?|lte?)":(?!null)')
 
 _Key = tuple[str, str | None, int, str]
@@ -55,6 +57,7 @@ class _Request:
     """A request that may get further lines."""
 
     __slots__ = (
+        "after_none",
         "body",
         "end_us",
         "first",
@@ -62,8 +65,10 @@ class _Request:
         "indices",
         "is_parted",
         "key",
-        "key_but_bounds",
+        "like",
+        "looks_at",
         "queried_us",
+        "shape",
         "shards",
         "slack_us",
         "start_us",
@@ -72,11 +77,14 @@ class _Request:
 
     def __init__(self, key: _Key, search: LoggedSearch, part: Part, end_us: int) -> None:
         self.key = key
-        self.key_but_bounds: _Key | None = None  # None = it has no ranges, or one shard
         self.first = search
         self.body = search.body or ""
-        if part.shards > 1 and '"range":{' in self.body:
-            self.key_but_bounds = key[0], _RANGE.sub(r"\1", self.body), *key[2:]
+        self.after_none: str | None = None  # what follows a query that no document of its shards can match
+        self.shape = ""  # its body but for ranges
+        self.like: list[_Key] = []  # by which those find it that may be parts of it
+        self.looks_at: list[_Key] = []  # by which it finds what it may be a part of
+        if part.shards > 1:
+            self._note_likes(key)
         self.start_us = self.end_us = self.queried_us = search.at_us
         self.slack_us = 0
         self.is_parted = False  # whether another part of it is known
@@ -85,6 +93,17 @@ class _Request:
         self.steps: set[tuple[str, str]] = set()  # shard and phase
         self.hits: int | None = 0
         self.add(search, part, end_us)
+
+    def _note_likes(self, key: _Key) -> None:
+        self.shape = _RANGE.sub("?", self.body)
+        before, _, query = self.shape.partition(_QUERY)
+        kinds = ["some", "none"]
+        if self.body.startswith(f'{before}{_QUERY}{{"match_none":'):
+            self.after_none = query[1:]
+            kinds.reverse()
+        own, other = ((key[0], before, key[2], kind) for kind in kinds)
+        same = [(key[0], self.shape, *key[2:])] if self.shape != self.body else []
+        self.like, self.looks_at = [own, *same], [other, *same]
 
     def takes(self, search: LoggedSearch, part: Part, end_us: int) -> bool:
         """Whether a line, with a step that this request lacks, may belong to it."""
@@ -118,20 +137,36 @@ class _Request:
             and part.end_us >= self.start_us - slack_us
             and self.steps.isdisjoint(part.steps)
             and len(self.shards | part.shards) <= self.key[2]
-            and all(
-                one == two or not (_BOUND.search(one) and _BOUND.search(two))
-                for one, two in zip(_RANGE.split(self.body)[2::3], _RANGE.split(part.body)[2::3], strict=True)
-            )
+            and self._is_like(part)
+        )
+
+    def _is_like(self, part: "_Request") -> bool:
+        """Whether sources are one but for what shards make of ranges."""
+        if self.after_none is not None:
+            return part.shape.endswith(self.after_none)
+        if part.after_none is not None:
+            return self.shape.endswith(part.after_none)
+        ranges = zip(_RANGE.findall(self.body), _RANGE.findall(part.body), strict=False)
+        return self.shape == part.shape and all(
+            one == other
+            or "" in (field, other_field)
+            or (field == other_field and not (_BOUND.search(one) and _BOUND.search(other)))
+            for (one, field), (other, other_field) in ranges
         )
 
     def add_part(self, part: "_Request") -> None:
-        pieces, others = _RANGE.split(self.body), _RANGE.split(part.body)
-        ranges = zip(pieces[2::3], others[2::3], strict=True)
-        pieces[2::3] = [one if _BOUND.search(one) else two for one, two in ranges]
-        self.body = "".join(pieces)
+        if self.after_none is not None:
+            self.body, self.shape, self.after_none = part.body, part.shape, part.after_none
+            self.indices = part.indices
+        elif part.after_none is None:
+            pieces, others = _RANGE.split(self.body), _RANGE.split(part.body)
+            ranges = zip(pieces[1::3], others[1::3], strict=False)
+            pieces[1::3] = [max(own, theirs, key=_known) for own, theirs in ranges]
+            del pieces[2::3]
+            self.body = "".join(pieces)
+            self.indices |= part.indices
         self.start_us = min(self.start_us, part.start_us)
         self.end_us = max(self.end_us, part.end_us)
-        self.indices |= part.indices
         self.shards |= part.shards
         self.steps |= part.steps
         self.hits = None if self.hits is None or part.hits is None else self.hits + part.hits
@@ -162,6 +197,11 @@ def ended_us(search: LoggedSearch) -> int:
 def _key(search: LoggedSearch, part: Part) -> _Key:
     """What all lines of a request share; for single-shard requests, also the shard."""
     return part.request, search.body, part.shards, part.shard if part.shards == 1 else ""
+
+
+def _known(range_: str) -> tuple[bool, bool]:
+    """Orders what shards log of one range by how much of it they do."""
+    return bool(_BOUND.search(range_)), "range" in range_
 
 
 def _slack_us(took_us: int) -> int:
@@ -220,7 +260,7 @@ class Joiner:
         self.lacking = 0
         self._open: OrderedDict[int, _Request] = OrderedDict()
         self._by_key: dict[_Key, _Alike] = {}
-        self._with_ranges: dict[_Key, dict[int, _Request]] = {}  # by what they are but for bounds
+        self._like: dict[_Key, dict[int, _Request]] = {}  # by what parts of one request have in common
         self._early: deque[tuple[LoggedSearch, Part, int]] = deque()  # fetches that no request took so far
         self._bytes = 0
         self._apart_us = array("q")  # distances between parts of one request
@@ -294,8 +334,8 @@ class Joiner:
         request = _Request(key, search, part, end_us)
         self._by_key[key].add(request)
         self._open[id(request)] = request
-        if request.key_but_bounds is not None:
-            self._with_ranges.setdefault(request.key_but_bounds, {})[id(request)] = request
+        for each in request.like:
+            self._like.setdefault(each, {})[id(request)] = request
         self._bytes += len(search.body or "")
 
     def _begin_early(self) -> None:
@@ -333,16 +373,16 @@ class Joiner:
             yield request.search()
 
     def _whole(self, part: _Request) -> _Request | None:
-        """The open request of which a closed one is a part, as shards log other bounds of dates."""
-        if part.key_but_bounds is None:
-            return None
-        requests = self._with_ranges[part.key_but_bounds]
-        del requests[id(part)]
-        if not requests:
-            del self._with_ranges[part.key_but_bounds]
+        """The open request of which a closed one is a part, as shards log other ranges of dates."""
+        for each in part.like:
+            del self._like[each][id(part)]
+            if not self._like[each]:
+                del self._like[each]
         if len(part.shards) == part.key[2]:
             return None
-        wholes = [each for each in islice(requests.values(), _FARTHER) if each.takes_part(part)]
+        alike = (self._like.get(key, {}) for key in part.looks_at)
+        near = chain.from_iterable(islice(requests.values(), _FARTHER) for requests in alike)
+        wholes = [request for request in near if request.takes_part(part)]
         return min(wholes, key=lambda each: abs(each.start_us - part.start_us), default=None)
 
     def _look_for_rest(self, request: _Request, alike: _Alike) -> None:

@@ -26,9 +26,10 @@ def line(
     body: str = "{}",
     total: int = 3,
     hits: int | None = 1,
+    index: str = "logs",
 ) -> LoggedSearch:
-    part = Part(request, "logs", f"[logs][{shard}]", phase, total)
-    return LoggedSearch(at_ms * MS, "logs", body, took_ms=took_ms, hits=hits, part=part)
+    part = Part(request, index, f"[{index}][{shard}]", phase, total)
+    return LoggedSearch(at_ms * MS, index, body, took_ms=took_ms, hits=hits, part=part)
 
 
 def joined(lines: Sequence[LoggedSearch]) -> list[LoggedSearch]:
@@ -106,6 +107,62 @@ def test_a_shard_whose_dates_are_all_in_a_range_logs_it_without_bounds(
     assert [(one.at_us, one.took_ms, one.hits) for one in requests] == [(0, 10.0, 3), (20 * MS, 5.0, 3)]
     assert [one.body for one in requests] == [ranged(bounds), ranged(later)]
     assert (joiner.lines, joiner.joined, joiner.lacking) == (7, 5, 0)
+
+
+def of_day(query: str) -> str:
+    """A source as Elasticsearch 8.8 writes it."""
+    return f'{{"size":3,"query":{query},"track_total_hits":2147483647}}'
+
+
+NONE = '{"match_none":{"boost":1.0}}'
+DAYS = '{"range":{"ts":{"gte":"2026-01-02T12:00:00Z","lt":"2026-01-04T12:00:00Z","boost":1.0}}}'
+OPEN = '{"range":{"ts":{"boost":1.0}}}'
+BOOL = '{"bool":{"must":[{"match":{"msg":{"query":"a"}}}],"%s":[%s],"boost":1.0}}'
+
+
+def within(clause: str, *queries: str) -> list[str]:
+    return [BOOL % (clause, query) for query in queries]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("sources", "asked", "indices"),
+    [
+        ([NONE, DAYS, OPEN, DAYS, NONE], DAYS, "day-1,day-2,day-3"),
+        ([NONE, *within("filter", DAYS, OPEN, DAYS), NONE], *within("filter", DAYS), "day-1,day-2,day-3"),
+        (within("must_not", NONE, DAYS, OPEN, DAYS, NONE), *within("must_not", DAYS), ""),
+        (within("must_not", NONE, OPEN, NONE, NONE, NONE), *within("must_not", OPEN), ""),
+        ([NONE] * 5, NONE, "day-0,day-1,day-2,day-3,day-4"),
+    ],
+    ids=["range", "in a query", "in a clause", "no bounds", "none at all"],
+)
+def test_a_shard_that_no_document_of_can_match_logs_that_in_place_of_the_query(
+    sources: list[str], asked: str, indices: str, first: int
+) -> None:
+    lines = [
+        line(number, day, total=5, index=f"day-{day}", body=of_day(sources[day]))
+        for number, day in enumerate([*range(first, 5), *range(first)])
+    ]
+    other = line(400, 0, total=1, body=of_day(NONE))
+    joiner = Joiner()
+    request, _ = joiner.requests([*lines, other])
+    assert (request.body, request.hits, request.took_ms) == (of_day(asked), 5, 9.0)
+    assert request.targets == indices or not indices
+    assert (joiner.lines, joiner.joined, joiner.lacking) == (6, 4, 0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        of_day(NONE).replace("3", "4", 1),
+        of_day(NONE).replace("track", "ignore"),
+        of_day(OPEN.replace("ts", "at")),
+    ],
+    ids=["before", "behind", "field"],
+)
+def test_what_asks_otherwise_is_no_shard_without_documents(other: str) -> None:
+    lines = [line(0, 0, body=of_day(DAYS)), line(0, 1, body=of_day(DAYS)), line(0, 2, body=other)]
+    assert len(joined(lines)) == 2
 
 
 def test_ranges_with_other_bounds_are_other_requests() -> None:
