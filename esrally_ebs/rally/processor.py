@@ -208,10 +208,10 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 _untold(building, bool(searches), plan.dataset.is_own),
                 _left_undone(building, plan),
                 _taken_for_searches(searches, plan),
-                _idle([task.name for each in whole if each not in (*building, *searches) for task in each]),
-                *_taking_turns(searches, plan),
+                _idle(whole, [*building, *searches]),
+                *map(_takes_turns, turns := _in_parallel(searches, plan)),
             )
-            self._start(nodes, settings, notes)
+            self._start(nodes, settings, notes, turns)
 
     def on_prepare_track(
         self, track: Any, data_root_dir: str
@@ -224,7 +224,9 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 wanted = {"documents": documents.number_of_documents, "kind": _kind(rally_corpus)}
                 yield _generate, {"directory": directory, "seed": seed + _part(rally_corpus), **wanted}
 
-    def _start(self, nodes: RaceNodes, settings: RaceSettings, notes: Iterable[str]) -> None:
+    def _start(
+        self, nodes: RaceNodes, settings: RaceSettings, notes: Iterable[str], turns: Iterable[str]
+    ) -> None:
         local_actors.require_closed()
         service = CoordinatorService(nodes.also_at) if nodes.also_at else None
         load_may_go = service.end if service else lambda: None
@@ -244,6 +246,8 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         patches.install(patches.RACE_CONTROL, RaceEnd(live, self.cfg, is_quiet, load_may_go))
         with hearing_cancel():
             context = live.prepare()
+        for names in turns:
+            live.folder.note("in-turn", text=names)
         install(context.path, write)
         use_nodes(self.cfg, {arm.cluster: arm.nodes[0] for arm in context.arms if arm.nodes}, nodes.also_at)
         activation = Activation(context.path, is_quiet)
@@ -419,20 +423,24 @@ def _taken_for_searches(searches: Sequence[Any], plan: Plan) -> str:
     )
 
 
-def _idle(names: Sequence[str]) -> str:
-    """That these tasks do not run; "" without any."""
+def _idle(whole: Sequence[Any], raced: Sequence[Any]) -> str:
+    """That tasks of the challenge which are not among these do not run; "" without any."""
+    kept = [task for element in raced for task in element]
+    names = [task.name for element in whole for task in element if task not in kept]
     return bool(names) * (f"task {', '.join(names)}: changes nothing that a search meets, so it does not run")
 
 
-def _taking_turns(searches: Sequence[Any], plan: Plan) -> Iterator[str]:
-    """That searches which the track has in parallel are asked one after another; a knee's steps mix all."""
-    for element in searches:
-        names = [task.name for task in element if is_search(task)]
-        if len(names) > 1 and plan.design.knee is None:
-            yield (
-                f"tasks {', '.join(names)}: run in parallel in the track; here they take turns, since else "
-                "how long one takes would depend on what others do just then, on each volume something else"
-            )
+def _in_parallel(searches: Sequence[Any], plan: Plan) -> list[str]:
+    """Names of searches that the track has in parallel, element by element; a knee's steps mix all."""
+    elements = [[task.name for task in element if is_search(task)] for element in searches]
+    return [", ".join(names) for names in elements if len(names) > 1 and plan.design.knee is None]
+
+
+def _takes_turns(names: str) -> str:
+    return (
+        f"tasks {names}: run in parallel in the track; here they take turns, since else how long one takes "
+        "would depend on what others do just then, on each volume something else"
+    )
 
 
 def _generate(directory: str, documents: int, seed: int, kind: str) -> None:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import groupby, takewhile
+from itertools import compress, groupby, takewhile
 from typing import Any
 from urllib.parse import unquote
 
@@ -56,7 +56,7 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     Leaves out idle tasks after a search. Raises PlanError for tasks by which arms cannot be compared.
     """
     building = before_searches(schedule)
-    searches = [element for element in schedule[len(building) :] if not is_idle(element)]
+    searches = [each for each in map(_without_idle, schedule[len(building) :]) if not is_idle(each)]
     after = [each for each in searches if not (each.nested or is_search(each) or _is_untold(each))]
     if after:
         listed = ", ".join(f"{task.name} ({task.operation.type})" for task in after)
@@ -71,6 +71,15 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     for element in (each for each in searches if each.nested):
         _require_writes_beside(element)
     return building, searches
+
+
+def _without_idle(element: Any) -> Any:
+    """A ``parallel`` element without its idle tasks; where some write, a refresh is none."""
+    if not element.nested:
+        return element
+    writes = any(task.operation.type == "bulk" for task in element)
+    counts = [not is_idle([task]) or (writes and task.operation.type == "refresh") for task in element]
+    return rally_track.Parallel(list(compress(element, counts)))
 
 
 def before_searches(schedule: Sequence[Any]) -> list[Any]:

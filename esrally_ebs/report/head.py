@@ -36,6 +36,8 @@ def labels(session: Session) -> tuple[str, ...]:
             lines.append("segments differ: each arm indexed by itself")
         if any(event.kind == "brought-back" for event in session.events):
             lines.append("documents added beside searches; each block begins with the same bytes")
+        in_turn = [event.fields.get("text") for event in session.events if event.kind == "in-turn"]
+        lines.extend(f"in turn, though the track runs them in parallel: {names}" for names in in_turn)
     return tuple(lines)
 
 

@@ -167,12 +167,13 @@ def test_searches_that_a_track_has_in_parallel_and_what_is_left_out_after_one_ar
     made = [rally_track.Task(name, rally_track.Operation(name, "search")) for name in "pqr"]
     write = rally_track.Task("w", rally_track.Operation("w", "bulk"))
     elements = [made[0], rally_track.Parallel([*made[1:], write]), rally_track.Parallel([made[0], write])]
-    says = list(processor._taking_turns(elements, parse_plan(TWO_ARMS, "p.toml", {})))
-    assert [line.partition(":")[0] for line in says] == ["tasks q, r"]
+    assert processor._in_parallel(elements, parse_plan(TWO_ARMS, "p.toml", {})) == ["q, r"]
+    assert processor._takes_turns("q, r").startswith("tasks q, r: run in parallel in the track; here they")
     knee = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "steady", "design.knee": "p99=100ms"})
-    assert not list(processor._taking_turns(elements, knee))  # whose steps ask all of them at once
-    assert processor._idle(["a", "b"]).startswith("task a, b: changes nothing")
-    assert processor._idle([]) == ""
+    assert not processor._in_parallel(elements, knee)  # whose steps ask all of them at once
+    stats = rally_track.Task("s", rally_track.Operation("s", "node-stats"))
+    assert processor._idle([made[0], rally_track.Parallel([*made[1:], stats])], made).startswith("task s: ch")
+    assert processor._idle(elements, elements) == ""
 
 
 def test_documents_are_generated_where_rally_looks_before_it_looks(tmp_path: Path) -> None:

@@ -168,6 +168,18 @@ def test_what_changes_nothing_after_a_search_is_left_out(kind: str) -> None:
     assert divide([idle, task("q"), idle, task("p")]) == ([idle], [task("q"), task("p")])
 
 
+def test_what_changes_nothing_beside_searches_is_left_out_but_for_a_refresh_of_writes() -> None:
+    stats, write, refresh = task("stats", "node-stats"), task("w", "bulk"), task("refresh", "refresh")
+    searches = [task("q"), task("p")]
+    mixed = parallel(write, stats, *searches)
+    assert divide([parallel(stats, *searches, refresh), mixed, parallel(stats)]) == (
+        [],
+        [parallel(*searches), parallel(write, *searches)],
+    )
+    with pytest.raises(PlanError, match=r"^task refresh \(refresh\): runs beside others"):
+        divide([parallel(write, refresh, *searches)])
+
+
 def test_a_runner_of_the_tracks_own_that_has_a_path_is_not_left_out() -> None:
     own = task("own", "my-request")
     own.operation.params |= {"path": "/x"}

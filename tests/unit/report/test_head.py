@@ -151,6 +151,14 @@ def test_every_output_says_that_one_node_served_all_arms(tmp_path: Path) -> None
     assert label not in built(tmp_path / "two", rows(dict.fromkeys(ARMS, 1.0))).labels
 
 
+def test_every_output_says_which_parallel_searches_took_turns(tmp_path: Path) -> None:
+    folder = record(tmp_path)
+    assert not any(label.startswith("in turn") for label in report.build(load_session(folder)).labels)
+    SessionFolder(folder).note("in-turn", text="q, p")
+    label = "in turn, though the track runs them in parallel: q, p"
+    assert label in report.build(load_session(folder)).labels
+
+
 @pytest.mark.parametrize(
     ("verdict", "interval", "is_riddle"),
     [
