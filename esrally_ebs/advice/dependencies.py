@@ -129,25 +129,31 @@ def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple
 def _seen(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
     """As ``_inferred``, if it is known which I/Os threads slept for.
 
-    A sleeper continues with its own next I/O, or, if it issues none (it is done and another thread takes
-    over, or others issue for it), with any thread's. An I/O that was done in time may be late on another
-    volume; then its thread would sleep, and have to be woken, too.
+    A sleeper continues with its own next I/O, and computes until then, also while others sleep; or, if it
+    issues none (it is done and another thread takes over, or others issue for it), with any thread's. An I/O
+    that was done in time may be late on another volume; then its thread would sleep, and be woken, too.
     """
     computed_s = _clock_of_computing(ios["slept_s"], ios["woken_s"])
     asleep = ~np.isnan(ios["waiter"])
+    own_s = {
+        waiter: _clock_of_computing(*(ios[name][ios["waiter"] == waiter] for name in ("slept_s", "woken_s")))
+        for waiter in set(ios["waiter"][asleep].tolist())
+    }
     waking_s = ios["woken_s"] - ios["done_s"]
     waking_s[~asleep] = np.median(waking_s[asleep]) if asleep.any() else 0.0
     compute_s = np.diff(computed_s(events_s), prepend=computed_s(np.array([began_s])))
-    needs = {(event, io) for event, io in _touches(ios, events_s, _read_ahead(ios)) if not asleep[io]}
+    touches = _touches(ios, events_s, _read_ahead(ios))
+    needs = {(event, io): computed_s for event, io in touches if not asleep[io]}
     for io in map(int, np.flatnonzero(asleep)):
         later = events_s >= ios["woken_s"][io]
         own = np.append(ios["thread"] == ios["waiter"][io], False) & later
         may_be_next = own if own.any() else later
         if may_be_next.any():
-            needs.add((int(np.argmax(may_be_next)), io))
+            clock = own_s[ios["waiter"][io]] if own.any() else computed_s
+            needs[int(np.argmax(may_be_next)), io] = clock
     edges = []
-    for event, io in needs:
-        after_s = float(np.diff(computed_s(np.array([ios["done_s"][io], events_s[event]])))[0])
+    for (event, io), clock in needs.items():
+        after_s = float(np.diff(clock(np.array([ios["done_s"][io], events_s[event]])))[0])
         most_s = np.inf if asleep[io] else compute_s[event]
         edges.append((event, io, float(min(after_s, most_s) + waking_s[io])))
     return compute_s, edges

@@ -188,6 +188,17 @@ def test_a_thread_that_takes_over_waits_for_the_last_read_of_the_one_before() ->
     assert list(zip(events, thread.needed, strict=True)) == [(1, 0), (2, 1), (3, 2)]
 
 
+def test_a_thread_computes_while_another_sleeps() -> None:
+    """As of two shards: its computing meanwhile was left out, so faster volumes were predicted too fast."""
+    of = one_request([1, 2.5, 5], [2, 4.5, 6], [0, 5, 9], ends_ms=7)
+    threads = np.array([7.0, 8.0, 7.0])
+    ios = {"thread": threads, "waiter": threads, "slept_s": of.ios["at_s"], "woken_s": of.ios["done_s"]}
+    thread = thread_of(replace(of, ios=of.ios | ios))
+    events = np.repeat(np.arange(4), np.diff(thread.first_needed))
+    assert list(zip(events, thread.needed, strict=True)) == [(2, 0), (2, 1), (3, 2)]
+    assert 1e3 * thread.after_s == pytest.approx([3, 0.5, 1])
+
+
 def test_the_pause_before_a_request_is_without_those_of_other_arms() -> None:
     made = recorded()
     others = [{**one, "arm": "b", "started_s": one["started_s"] + 0.2} for one in made.samples.to_pylist()]
