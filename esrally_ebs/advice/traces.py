@@ -6,8 +6,10 @@ and blkparse say what was read ahead.
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -48,6 +50,8 @@ _IOLOG = re.compile(
     rf"((?P<us>{_NUMBER}) )?(?P<device>\S+) (?P<op>read|write) (?P<offset>{_NUMBER}) (?P<bytes>{_NUMBER})$"
 )
 _IOLOG_HEAD = re.compile(r"fio version (?P<version>\d+) iolog")
+# Heads and summaries of a recording, and the line after them, by which two recordings differ.
+_RECORDING = re.compile(r"^(TIME\(s\) +COMM|(?:CPU\d+|Total) \(\S+\):).*\n(.*)", re.MULTILINE)
 _IOLOG_WAIT = re.compile(rf"\S+ wait (?P<us>{_NUMBER})")
 _MAX_FILES, _FILE_SPACE = 2**18, 2**44  # of an iolog; offsets stay below 2**63
 # Messages of the kernel, trace-cmd, blkparse, perf script, biosnoop and blktrace about full buffers.
@@ -68,6 +72,7 @@ _BEGINS = re.compile(r"##### CPU \d+ buffer started ####")
 # Actions of a blkparse output without filters: unplugging (U) is neither read nor write (-a read).
 _ALL_KINDS = {"Q", "G", "U", "D", "C"}
 _MAX_PASSED_OVER = 0.01  # share of missing numbers, or of a buffer's events
+_MAX_BACKWARDS = 0.25  # share of events of perf, which prints them in order of time
 _AGAIN_S = 0.1  # in which a device that refused a request has room again
 _TOOLS = (_BLKPARSE, _PERF, _BIOSNOOP)
 
@@ -95,11 +100,9 @@ def parse_trace(text: str, source: str, device: str | None = None, *, began_s: f
     Without rows if the text is no trace. Raises FormatError, naming ``source``, for a trace of several
     devices if none is named, for a device that is not in it, and for several fio recordings in one file.
     """
-    if (recordings := len(_IOLOG_HEAD.findall(text))) > 1:
-        raise FormatError(
-            f"{source}: {recordings} recordings, as fio adds to a file that is there; give one of them"
-        )
-    ios = list(_ios(text))
+    if (recordings := _recordings(text)) > 1:
+        raise FormatError(f"{source}: {recordings} recordings, each with its own clock; give one of them")
+    ios = list(_ios(text, source))
     device = device_of((io.device for io in ios), device, source)
     own = [io for io in ios if io.device == device]
     constants = {"arm": "", "path_s": 0.0}
@@ -114,14 +117,20 @@ def parse_trace(text: str, source: str, device: str | None = None, *, began_s: f
     return pa.table(columns, TRACE).sort_by("at_s")
 
 
-def _ios(text: str) -> Iterator[_Io]:
+def _recordings(text: str) -> int:
+    """Number of recordings with a head or a summary; copies of blkparse's or biosnoop's count once."""
+    others = Counter(head for head, _ in set(_RECORDING.findall(text)))
+    return max(len(_IOLOG_HEAD.findall(text)), *others.values(), 0)
+
+
+def _ios(text: str, source: str) -> Iterator[_Io]:
     """I/Os of a trace, unordered; none for other text."""
     lines = (line[0].strip() for line in _LINE.finditer(text))
     if head := _IOLOG_HEAD.match(text.lstrip()):
         yield from _iolog(lines, has_times=head["version"] != "2")
         return
     issued: dict[tuple[str, int], _Io] = {}
-    for seconds, action, io in _events(lines, has_queue=_QUEUED in text[:_MAX_LINE]):
+    for seconds, action, io in _events(lines, source, has_queue=_QUEUED in text[:_MAX_LINE]):
         begun = issued.pop((io.device, io.offset), None)
         if action == "C":
             yield io if begun is None else begun._replace(done_s=seconds)
@@ -140,12 +149,13 @@ def _is_again(io: _Io, begun: _Io) -> bool:
     return io.at_s - begun.at_s < _AGAIN_S and (io.bytes, io.op) == (begun.bytes, begun.op)
 
 
-def _events(lines: Iterator[str], *, has_queue: bool) -> list[_Event]:
+def _events(lines: Iterator[str], source: str, *, has_queue: bool) -> list[_Event]:
     """Events in order of time; a file may list one processor after another.
 
     Begins when all processors have events: what one has overwritten would be missing among the others'.
+    Raises FormatError, naming ``source``, if perf printed times since the event before.
     """
-    events, since_s, begins = list[_Event](), 0.0, False
+    events, since_s, begins, is_of_perf = list[_Event](), 0.0, False, False
     for line in lines:
         begins = begins or bool(_BEGINS.match(line))
         match = next((match for tool in _TOOLS if (match := tool.match(line))), None)
@@ -156,6 +166,11 @@ def _events(lines: Iterator[str], *, has_queue: bool) -> list[_Event]:
         of = match.groupdict()
         if not has_queue or of.get("queue", "-"):  # a truncated line has only the queue's time
             events += _event(of)
+        is_of_perf = is_of_perf or match.re is _PERF
+    times_s = np.array([seconds for seconds, *_ in events])
+    backwards = np.count_nonzero(np.diff(times_s) < 0)
+    if is_of_perf and backwards > _MAX_BACKWARDS * len(times_s) and np.median(times_s) < 1:
+        raise FormatError(f"{source}: its times are since the event before; give it without --deltatime")
     whole = dict.fromkeys(event for event in events if event[0] >= since_s)  # each once, if lines are copied
     return sorted(whole, key=itemgetter(0))
 
@@ -227,11 +242,18 @@ def _passed_over(text: str) -> int:
         count = sum(map(len, apart))
         # Numbered per device or per processor: if both are possible, the one with fewer gaps.
         ways = [apart, [set().union(*apart)]]
-        spans = [sum(max(run) - min(run) + 1 for run in way) for way in ways if sum(map(len, way)) == count]
+        spans = [sum(map(_span, way)) for way in ways if sum(map(len, way)) == count]
         expected += min(spans)
         missing += min(spans) - count
     has_all_kinds = any(own >= _ALL_KINDS for own in kinds.values())
     return missing if has_all_kinds and missing > _MAX_PASSED_OVER * expected else 0
+
+
+def _span(numbers: set[int]) -> int:
+    """How many numbers there are from the first to the last; they begin anew after 32 bits."""
+    ordered = sorted(numbers)
+    outside = max(after - before for before, after in pairwise([*ordered, ordered[0] + 2**32]))
+    return 2**32 - outside + 1
 
 
 def lacks(ios: pa.Table) -> list[str]:

@@ -82,7 +82,7 @@ def test_the_clock_of_a_trace_is_moved_to_the_time_of_day() -> None:
 
 
 def test_of_several_devices_one_is_named() -> None:
-    both = text("biosnoop") + text("biosnoop").replace("nvme1n1", "nvme2n1")
+    both = text("biosnoop") + text("biosnoop").split("\n", 1)[1].replace("nvme1n1", "nvme2n1")
     with pytest.raises(FormatError, match="both: of 2 devices; name one with --device: nvme1n1, nvme2n1"):
         parse_trace(both, "both")
     assert parse_trace(both, "both", "nvme2n1").num_rows == 3
@@ -213,6 +213,12 @@ def test_ios_that_were_taken_out_whole_are_missing_in_the_numbers_of_blkparse() 
     by_one_counter = numbered(lambda _: True, processors=1).replace("259,0 0 9 ", "259,0 1 9 ")
     assert lost_events(by_one_counter) == 0
     assert lost_events(numbered(lambda io: io % 5 != 3)) == 5 * 11  # and those at the end
+    wrapped = re.sub(
+        r"(?m)^(\S+ \d) (\d+)",
+        lambda line: f"{line[1]} {(int(line[2]) + 2**32 - 9) % 2**32}",
+        numbered(lambda io: io % 5 != 3),
+    )
+    assert lost_events(wrapped) == 5 * 11  # they begin anew after 32 bits
     elsewhere = numbered(lambda _: True)
     elsewhere = re.sub(r"(?m)^259,0 1 (\d+)", lambda line: f"259,0 1 {int(line[1]) + 5000}", elsewhere)
     assert lost_events(elsewhere) == 0  # of a part, by time, each processor has other numbers
@@ -305,10 +311,23 @@ def test_files_that_fio_laid_into_one_folder_are_on_one_volume() -> None:
         parse_trace(f"fio version 3 iolog\n{lines}4 /other/j.1.0 read 0 4096", "t")
 
 
-def test_two_recordings_of_fio_in_one_file_are_not_taken_for_one() -> None:
-    """It adds to a file that is there: both were laid over each other, twice as many I/Os a second."""
-    with pytest.raises(FormatError, match="twice: 2 recordings, as fio adds to a file"):
-        parse_trace(2 * text("iolog-v3"), "twice")
+@pytest.mark.parametrize("tool", ["iolog-v3", "blkparse", "biosnoop"])
+def test_two_recordings_in_one_file_are_not_taken_for_one(tool: str) -> None:
+    """fio adds to a file that is there: both were laid over each other, twice as many I/Os a second."""
+    other = text(tool).replace("10.000900", "10.000800").replace("1,        4KiB", "2,        8KiB")
+    with pytest.raises(FormatError, match="twice: 2 recordings, each with its own clock"):
+        parse_trace(text(tool) + other, "twice")
+
+
+def test_times_since_the_event_before_are_no_clock() -> None:
+    """``perf script --deltatime``: events were put in the order of these, and seconds had any number."""
+    lines, now_s = [], 0.0
+    for line in text("perf-script").splitlines():
+        seconds = float(re.search(r"\d+\.\d{6}", line)[0])
+        lines.append(re.sub(r"\d+\.\d{6}", f"{seconds - (now_s or seconds):.6f}", line))
+        now_s = seconds
+    with pytest.raises(FormatError, match=r"t: its times are since the event before; .* --deltatime"):
+        parse_trace("\n".join(lines), "t")
 
 
 @pytest.mark.parametrize("tool", ["perf-script", "blkparse"])
