@@ -34,8 +34,8 @@ _DEVICE = ("Device", "Device:", "DEV")
 _DEVICE_TITLE = re.compile(r"\bDevice:?\s")  # iostat's
 _NUMBERS_BELOW = re.compile(r"^(\S+)\n {13}", re.MULTILINE)  # their device's name: -h before sysstat 12
 NOT_TEXT = re.compile(r"\0|\x1b\[[\d;]*m")  # after a crash of the machine; S_COLORS=always
-_DOTTED_TIME = re.compile(  # Finnish; but not a date before another time, as in Ukrainian
-    r"^(?!.*:\d\d:)((?:[\d.]+ )?\d\d?)\.(\d\d)\.(\d\d)(?=\s|$)", re.MULTILINE
+_DOTTED_TIME = re.compile(  # Finnish, Danish; but not a date before another time, as in Ukrainian
+    r"^(?!.*:\d\d:)((?:[\d./-]+ )?\d\d?)\.(\d\d)\.(\d\d)(?=\s|$)", re.MULTILINE
 )
 _DASHED_TIME = re.compile(r"(?<= )(\d\d)-(\d\d)-")  # of sadf of sysstat 9 (RHEL 6)
 _SINCE_EPOCH = re.compile(r"^\d{9,11}$", re.MULTILINE)  # -U of sysstat 12.7.8

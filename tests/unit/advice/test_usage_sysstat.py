@@ -113,6 +113,7 @@ def logs_of_iostat() -> Iterator[tuple[str, str]]:
         yield f"time {before}", IOSTAT.replace("11:59:50 PM", before).replace("12:00:00 AM", after)
     for before, after in (
         ("22.11.2026 23.59.50", "23.11.2026 00.00.00"),
+        ("22-11-2026 23.59.50", "23-11-2026 00.00.00"),
         ("22.11.26 23:59:50", "23.11.26 00:00:00"),  # whose dates are no times
         ("1795391990", "1795392000"),
     ):
