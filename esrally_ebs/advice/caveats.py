@@ -44,20 +44,21 @@ _AT_A_RATE = (
 
 def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str, ...]:
     """The warnings of an advice."""
+    recording = predictor.recording
     return (
         *_unfinished(session),
         *_failed(session, predictor.check.spec.name),
         *session.warnings,
-        *_earlier(predictor.earlier, predictor.requests),
-        *_left_out(predictor.halves),
-        *_warming_up(session, predictor.quickening),
+        *_earlier(recording.earlier, recording.requests),
+        *_left_out(recording.halves),
+        *_warming_up(session, recording.quickening),
         *price_warnings((*advice.options, advice.today), advice.unpriced, advice.region),
         *_own_prices(session),
         *by_use([advice.recorded], session),
         *_instance_burst(advice.today.prediction),
         *_queues(advice),
-        *_slower(predictor.slower_s),
-        _SEEN if predictor.waits_seen else _INFERRED,
+        *_slower(recording.slower_s),
+        _SEEN if recording.waits_seen else _INFERRED,
         *_UNKNOWN,
         _ONE_BY_ONE if advice.load is None else _AT_A_RATE,
     )

@@ -189,14 +189,10 @@ class Predictor:
                 f"arm {recording.spec.name}: its trace has {recording.requests} measured requests, and how"
                 f" much they vary takes {_PARTS} or more; record for longer"
             )
-        self._of, self._percentiles = recording, tuple(sorted({*PERCENTILES, percentile}))
+        self.recording, self._percentiles = recording, tuple(sorted({*PERCENTILES, percentile}))
         self.requests = recording.requests
         self._thread = thread
         self.patterns = access_patterns(recording, thread)
-        self.halves, self.earlier = recording.halves, recording.earlier
-        self.slower_s = recording.slower_s
-        self.waits_seen = recording.waits_seen
-        self.quickening = recording.quickening
         self.load: Load | None = None
         self._fastest_s = float(replay(thread, _fastest(recording.spec)).latency_s.sum())
         self._part = np.unique(recording.round, return_inverse=True)[1]
@@ -226,48 +222,49 @@ class Predictor:
                 f" {number_of(load.cores, 'core')}, so no volume keeps a bound; name a lower rate, or more"
                 " --cores"
             )
-        fastest = _fastest(self._of.spec)
+        fastest = _fastest(self.recording.spec)
         runs = [replay(self._thread, fastest, seed=seed, load=load).latency_s for seed in _SEEDS]
         self._fastest_s = float(np.mean(runs, axis=0).sum())
         return self
 
     def require_right(self) -> None:
         """Raise MeasurementError if the recorded volume itself is predicted badly."""
+        fails = f"arm {self.recording.spec.name}: the self-check fails"
         for percentile, most in MAX_ERROR.items():
             error = self.errors[percentile]
             if abs(error) > most:
                 digits = digits_beside(abs(error), most, 1)
                 raise MeasurementError(
-                    f"arm {self._of.spec.name}: the self-check fails: p{percentile} of the recorded volume is"
+                    f"{fails}: p{percentile} of the recorded volume is"
                     f" predicted {error:+z.{digits}%} off (allowed: {most:.0%}); no advice. {self._doubt}"
                 )
         for task, (error, of_luck) in self.errors_by_task.items():
             if abs(error) - of_luck > MAX_TASK_ERROR:
                 raise MeasurementError(
-                    f"arm {self._of.spec.name}: the self-check fails: requests of {task} are predicted"
+                    f"{fails}: requests of {task} are predicted"
                     f" {error:+z.1%} off on the recorded volume, of which {of_luck:.1%} may be luck (allowed"
                     f" beyond: {MAX_TASK_ERROR:.0%}); no advice. {self._doubt}"
                 )
         if self.slope is not None and not self.slope.agrees:
             raise MeasurementError(
-                f"arm {self._of.spec.name}: the self-check fails: {self.slope}; what requests wait for is not"
+                f"{fails}: {self.slope}; what requests wait for is not"
                 " understood, so no advice. Record again on a quiet machine"
             )
 
     @property
     def _doubt(self) -> str:
         """What to question: the machine's load, or, for a query log, whether trace and log fit."""
-        if not self._of.logged:
+        if not self.recording.logged:
             return "All I/Os of its requests are there: was the machine busy? Record again on a quiet one"
         return (
             "Is the trace of this volume, whole, and are all that used it in the log"
-            f"{doubt_of_credits(self._of.spec)}? Record again"
+            f"{doubt_of_credits(self.recording.spec)}? Record again"
         )
 
     @property
     def footprint_bytes(self) -> int | None:
         """Bytes that requests read; None if caches were not dropped, as not all of it was recorded then."""
-        return footprint_bytes(self._of) if self._of.cold.all() else None
+        return footprint_bytes(self.recording) if self.recording.cold.all() else None
 
     def predict(
         self, spec: VolumeSpec, *, cache_bytes: int = 0, beside: Sequence[VolumeSpec] = ()
@@ -277,8 +274,8 @@ class Predictor:
         At the recorded pace, or under the load; with ``beside``, at the pace of a race in which those volumes
         take turns, so that credits come back meanwhile. Raises PlanError if a type does not allow its spec.
         """
-        thread = with_memory(self._of, self._thread, cache_bytes) if cache_bytes else self._thread
-        thread = by_turns(self._of, thread, beside) if beside else thread
+        thread = with_memory(self.recording, self._thread, cache_bytes) if cache_bytes else self._thread
+        thread = by_turns(self.recording, thread, beside) if beside else thread
         return self._prediction(spec, _runs(thread, spec, self.load))
 
     @property
@@ -290,10 +287,10 @@ class Predictor:
 
     def _prediction(self, spec: VolumeSpec, runs: Sequence[Replayed]) -> Prediction:
         latency_s = np.array([run.latency_s for run in runs])
-        total_s = float(latency_s.mean(axis=0).sum())
+        total_s, task = float(latency_s.mean(axis=0).sum()), self.recording.task
         tasks = {
-            str(task): tuple(_of_one_run(latency_s[:, self._of.task == task], self._percentiles).tolist())
-            for task in dict.fromkeys(self._of.task)
+            str(name): tuple(_of_one_run(latency_s[:, task == name], self._percentiles).tolist())
+            for name in dict.fromkeys(task)
         }
         used = {name: float(np.mean([run.used[name] for run in runs])) for name in runs[0].used}
         lasting = _used_for_good(used, spec).values()
@@ -321,9 +318,9 @@ class Predictor:
         share = min(used[limit.name], 1.0)
         if self.load is None or not share:
             return 0.0
-        of_request = np.diff(self._of.first)
+        of_request = np.diff(self.recording.first)
         if limit.counts == "bytes":
-            ends = np.append(0, np.cumsum(self._of.ios["bytes"]))[self._of.first]
+            ends = np.append(0, np.cumsum(self.recording.ios["bytes"]))[self.recording.first]
             of_request = np.diff(ends)
         spread = 1.0 + float(np.var(of_request)) / float(np.mean(of_request)) ** 2
         in_bucket = self.load.per_s * limit.capacity / limit.rate  # requests while it fills
@@ -370,11 +367,11 @@ class Predictor:
         Each request is compared with itself: the p50 of few, different requests may be far off by chance.
         """
         middle_s = np.median([run.latency_s for run in runs], axis=0)
-        again, recorded = np.log(np.maximum([middle_s, self._of.latency_s], _MIN_S))
+        again, recorded = np.log(np.maximum([middle_s, self.recording.latency_s], _MIN_S))
         confidence = 1 - (1 - _CONFIDENCE) / len(self.check.tasks)  # in that all tasks are within theirs
         errors = {}
         for task in self.check.tasks:
-            off = (again - recorded)[self._of.task == task]
+            off = (again - recorded)[self.recording.task == task]
             count, of_luck = len(off), float("inf")
             if count > 1:
                 error = _OF_MEDIAN * float(np.std(off, ddof=1)) / count**0.5
@@ -383,7 +380,7 @@ class Predictor:
         return errors
 
     def _error(self, percentile: float) -> float:
-        measured = float(np.percentile(self._of.latency_s, percentile))
+        measured = float(np.percentile(self.recording.latency_s, percentile))
         return self.check.percentile(percentile).value / measured - 1
 
     def _slope(self) -> Slope | None:
@@ -391,12 +388,12 @@ class Predictor:
 
         Fits the difference between measured medians and predicted ones, so that a curve is no error.
         """
-        rounds = [one for one in self._of.perturbed if one.medians_s.keys() == self.check.tasks.keys()]
+        rounds = [one for one in self.recording.perturbed if one.medians_s.keys() == self.check.tasks.keys()]
         times = np.array([one.times for one in rounds])
         if len(rounds) < MIN_PERTURBED_ROUNDS or not np.ptp(times):
             return None
-        usual = self._of.spec.read_latency
-        specs = {one: replace(self._of.spec, read_latency=usual * one) for one in set(times)}
+        usual = self.recording.spec.read_latency
+        specs = {one: replace(self.recording.spec, read_latency=usual * one) for one in set(times)}
         predicted_s = {
             one: np.mean([median_s for median_s, *_ in self.predict(spec).tasks.values()])
             for one, spec in specs.items()
@@ -413,7 +410,7 @@ class Predictor:
 
     def _error_of_tasks(self) -> float:
         """Mean error of the tasks' medians (geometric): the mix's own median may fall between two tasks."""
-        medians_s = self._of.medians_s()
+        medians_s = self.recording.medians_s()
         pairs_s = [(self.check.tasks[task][0], medians_s[task]) for task in self.check.tasks]
         again, recorded = np.log(np.maximum(pairs_s, _MIN_S)).T
         return float(np.exp(np.mean(again - recorded))) - 1

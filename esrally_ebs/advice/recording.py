@@ -476,12 +476,9 @@ def _require_no_hole(session: Session, arm: str, whole: Recording, outside_s: Co
 def _continuing(reads: pa.Table, request: Column) -> Column:
     """Mask of reads that begin where an earlier one of the same request ends."""
     begin = reads["offset"].to_numpy()
-    end = begin + reads["bytes"].to_numpy()
-    ends: set[tuple[int, int]] = set()
-    continuing = np.zeros(len(begin), bool)
-    for place, (number, first, last) in enumerate(
-        zip(request.tolist(), begin.tolist(), end.tolist(), strict=True)
-    ):
-        continuing[place] = (number, first) in ends
-        ends.add((number, last))
-    return continuing
+    ends = zip(request.tolist(), (begin + reads["bytes"].to_numpy()).tolist(), strict=True)
+    ended: dict[tuple[int, int], int] = {}
+    for place, end in enumerate(ends):
+        ended.setdefault(end, place)
+    begins = enumerate(zip(request.tolist(), begin.tolist(), strict=True))
+    return np.array([ended.get(begun, place) < place for place, begun in begins], bool)

@@ -317,15 +317,8 @@ def intervals_of(ios: pa.Table, during_s: Sequence[float] = ()) -> list[Interval
 
 
 def _interval(seconds: float, amounts: Sequence[float], *, is_gap: bool = False) -> Interval:
-    reads, read_bytes, writes, written_bytes = amounts
-    return Interval(
-        seconds=seconds,
-        reads=reads,
-        read_bytes=read_bytes,
-        writes=writes,
-        written_bytes=written_bytes,
-        is_gap=is_gap,
-    )
+    names = ("reads", "read_bytes", "writes", "written_bytes")
+    return Interval(seconds=seconds, is_gap=is_gap, **dict(zip(names, amounts, strict=True)))
 
 
 def _without_gaps(rows: Iterable[tuple[float, float, Sequence[float]]]) -> Iterator[Interval]:
