@@ -11,12 +11,12 @@ from esrally_ebs.advice.advice import Advice, Option, UsageOption
 from esrally_ebs.advice.cells import hours_text, setting_text
 from esrally_ebs.advice.prediction import Prediction, Predictor
 from esrally_ebs.advice.recording import requests_of
-from esrally_ebs.catalog.cost import PRICES_VARIABLE, own_list
+from esrally_ebs.catalog.cost import PRICES_VARIABLE
 from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import State
 from esrally_ebs.report.bottleneck import NAMES
-from esrally_ebs.report.costs import OF_INSTANCE, by_use
+from esrally_ebs.report.costs import OF_INSTANCE, by_use, own_prices
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
@@ -127,14 +127,9 @@ def _warming_up(session: Session, quickening: float) -> list[str]:
 
 
 def _own_prices(session: Session) -> list[str]:
-    """A warning if prices are the user's, as the session's folder does not have these."""
-    own = session.plan.cost.prices or own_list()
-    if not own:
-        return []
-    return [
-        f"Prices of {Path(own).name} go before ours. The session has no copy of it: without that file the"
-        " advice is another."
-    ]
+    """A warning if prices are the user's."""
+    own = own_prices(session)
+    return [f"Prices of {Path(own).name} go before ours."] if own else []
 
 
 def _instance_burst(today: Prediction) -> list[str]:

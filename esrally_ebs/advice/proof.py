@@ -14,6 +14,7 @@ from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import requests_of
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import REGION, VolumeSpec
+from esrally_ebs.report.costs import own_prices
 from esrally_ebs.report.model import Table, word
 from esrally_ebs.store.session import Session
 from esrally_ebs.volumes.virtual.replay import Column
@@ -54,8 +55,7 @@ def plan_text(advice: Advice, session: Session) -> str:
     if plan.race is not None:
         names = ("track", "challenge", "iterations", "warmup_iterations")
         tables.append(("[race]", {name: getattr(plan.race, name) for name in names}))
-    cost = plan.cost
-    prices = str(cost.prices) if cost.prices else None
+    cost, prices = plan.cost, own_prices(session)
     # the user's price list may have regions that plans cannot name
     region = advice.region if re.match(REGION, advice.region) else cost.region
     tables.append(

@@ -87,34 +87,36 @@ def own_list() -> str | None:
     return os.environ.get(PRICES_VARIABLE)
 
 
-def price_list(path: str | None = None) -> PriceList:
-    """Our prices, overridden by the user's file: ``path``, or ESRALLY_EBS_PRICES.
-
-    Raises PlanError, with file and key, if the file cannot be read or is no price list.
-    """
-    ours, path = _ours(), path or own_list()
-    if not path:
-        return ours
+def read_list(path: str) -> str:
+    """Text of a price list. Raises PlanError if it cannot be read."""
     try:
         file = Path(path).expanduser()
-        if (
-            file.exists() and not file.is_file()
-        ):  # somebody else's plan or session may name a pipe or a terminal
+        if file.exists() and not file.is_file():  # somebody else's plan may name a pipe or a terminal
             raise ValueError("that is no file")
         with file.open(encoding="utf-8-sig") as opened:  # editors on Windows begin with a mark ("-sig")
-            text = opened.read(_MAX_CHARACTERS)  # a longer file is cut, and thus no JSON
+            return opened.read(_MAX_CHARACTERS)  # a longer file is cut, and thus no JSON
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise PlanError(
             f"{path}: prices cannot be read: {reason}; name a JSON file such as {_EXAMPLE}"
         ) from error
-    try:
-        rates = _parse(json.loads(text), path)
-    except ValueError as error:
-        raise PlanError(f"{path}: not JSON: {error}; write for example {_EXAMPLE}") from error
-    except RecursionError as error:
-        raise PlanError(f"{path}: nested too deeply; write for example {_EXAMPLE}") from error
-    return PriceList(rates={**ours.rates, **rates}, _included=ours._included)
+
+
+def price_list(path: str | None = None) -> PriceList:
+    """Our prices; those of ESRALLY_EBS_PRICES go before them, and those of ``path`` before these.
+
+    Raises PlanError, with file and key, if a file cannot be read or is no price list.
+    """
+    ours = _ours()
+    rates = dict(ours.rates)
+    for own in filter(None, (own_list(), path)):
+        try:
+            rates |= _parse(json.loads(read_list(own)), own)
+        except ValueError as error:
+            raise PlanError(f"{own}: not JSON: {error}; write for example {_EXAMPLE}") from error
+        except RecursionError as error:
+            raise PlanError(f"{own}: nested too deeply; write for example {_EXAMPLE}") from error
+    return PriceList(rates=rates, _included=ours._included)
 
 
 @cache

@@ -23,7 +23,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home, resource
 from esrally_ebs.model import Bound, parse_bound
 from esrally_ebs.rally import any_track
-from esrally_ebs.report.costs import region_of
+from esrally_ebs.report.costs import own_prices, region_of
 from esrally_ebs.session import tracing
 from esrally_ebs.session.runs import run_sessions
 from esrally_ebs.store import SessionFolder, find_session, load_session
@@ -116,7 +116,7 @@ def advise_command(
         bound,
         region=region,
         types=listed(types),
-        prices=price_list(str(wanted.prices) if wanted.prices else None),
+        prices=price_list(own_prices(recorded)),
         used=Usage(read_bytes=wanted.read, written_bytes=wanted.written),
     )
     if plan is not None:

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from esrally_ebs.catalog.cost import own_list, read_list
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import ENGINE, MAX_DOCUMENTS, NAME, REGION, SSH, Bound, parse_bound
 from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds, format_bytes, number_of
@@ -300,6 +301,12 @@ class CostPlan(Section):
     prices: Annotated[Path, AfterValidator(_from_anywhere)] | None = None  # the user's own price list
     read: Bytes = Field(default=0, ge=0)  # per month and arm; EFS Elastic bills reads
     written: Bytes = Field(default=0, ge=0)
+
+    def own_prices(self) -> str:
+        """Text of the user's price list; empty without one, and if reports will say why it cannot be read."""
+        with suppress(PlanError):
+            return read_list(str(own)) if (own := self.prices or own_list()) else ""
+        return ""
 
 
 class BaselineJob(Section):

@@ -27,11 +27,17 @@ def costs(session: Session, settings: Sequence[VolumeSpec] = ()) -> tuple[ArmCos
     count = session.plan.node.count  # every node's volume is billed
     specs = [replace(spec, stripes=spec.stripes * count) for spec in specs] if count > 1 else specs
     try:
-        prices = cost.price_list(str(wanted.prices) if wanted.prices else None)
-    except PlanError as error:  # the session was copied without its price list
+        prices = cost.price_list(own_prices(session))
+    except PlanError as error:
         return tuple(ArmCost.without(spec.name, str(error)) for spec in specs)
     used = {spec.name: usage for spec in specs}
     return cost.of_arms(specs, region_of(session)[0], usage=used, prices=prices, on=day)
+
+
+def own_prices(session: Session) -> str | None:
+    """Path of the user's price list: the copy in the session's folder, else as plan or variable name it."""
+    kept, named = session.path / "prices.json", session.plan.cost.prices
+    return str(kept) if kept.exists() else str(named) if named else cost.own_list()
 
 
 def region_of(session: Session) -> tuple[str, bool]:
@@ -44,7 +50,7 @@ def region_of(session: Session) -> tuple[str, bool]:
 def table(session: Session, findings: Findings, arm_costs: Sequence[ArmCost]) -> Table | None:
     """A row per arm; None if no arm has a price and none is expected (no price list or region named)."""
     sold = any(one.iops or one.bytes_per_s for one in arm_costs)
-    wanted = session.plan.cost.prices or cost.own_list() or (sold and region_of(session)[1])
+    wanted = own_prices(session) or (sold and region_of(session)[1])
     if all(one.price is None for one in arm_costs) and not wanted:
         return None
     p99 = _p99(findings)

@@ -74,6 +74,8 @@ class SessionFolder:
             with suppress(OSError):
                 path.rmdir()  # a folder without a record is no session
             raise
+        if prices := plan.cost.own_prices():
+            write_text(path / "prices.json", prices)
         return cls(path)
 
     @classmethod

@@ -237,10 +237,38 @@ def test_a_plan_names_region_price_list_and_what_is_moved(
     (cost,) = costs(session)
     assert cost.price is not None
     assert cost.price.usd == pytest.approx(100 * 0.5 + 10 * 0.1 + 20 * 0.2)
-    file.unlink()  # the folder was moved to another machine
+    file.write_text("{}")  # the folder has a copy, and may be on another machine
+    assert costs(session) == (cost,)
+    monkeypatch.setenv("ESRALLY_EBS_PRICES", str(file))
+    assert costs(session) == (cost,)
+    file.unlink()
+    (session.path / "prices.json").unlink()
+    monkeypatch.delenv("ESRALLY_EBS_PRICES")
     (cost,) = costs(session)
     assert cost.price is None
     assert "prices cannot be read: No such file or directory; name" in cost.problem
+
+
+def test_a_price_that_the_list_of_a_plan_lacks_may_be_in_that_of_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages ask for a file in the variable, which was not read beside another list."""
+    own, other = tmp_path / "own.json", tmp_path / "other.json"
+    for file, usd in ((own, 0.5), (other, 0.7)):
+        rates = {"gb": [[usd, "2026-01-01", file.name]]}
+        file.write_text(json.dumps({"regions": {"eu-north-1": {"gp2" if file == own else "st1": rates}}}))
+    monkeypatch.setenv("ESRALLY_EBS_PRICES", str(other))
+    prices = price_list(str(own))
+    assert monthly(GP2, "eu-north-1", prices=prices).usd == 50.0
+    assert monthly(volume("st1", 500), "eu-north-1", prices=prices).usd == 350.0
+
+
+def test_a_list_that_cannot_be_read_keeps_no_session_from_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_PRICES", "/nowhere/prices.json")
+    plan = parse_plan('name = "p"\narm = [{name = "a", type = "gp3"}]', "p.toml")
+    assert "/nowhere/prices.json: prices cannot be read" in costs(recorded(plan, tmp_path))[0].problem
 
 
 def test_a_price_list_at_home_or_of_a_directory_that_is_gone_stays_as_it_was_written(
