@@ -1,7 +1,7 @@
 """An Advice as a report: the setting to take, cost and times of others, and the next step."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import EbsError
 from esrally_ebs.report.bottleneck import NAMES
 from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Table, quantity, word
+from esrally_ebs.store.encoding import TRACE
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes, number_of
 from esrally_ebs.volumes.virtual.replay import Load
@@ -366,24 +367,28 @@ def _patterns(patterns: Mapping[str, Sequence[AccessPattern]]) -> Table:
     return cell_table("access", "What requests do to the recorded volume", titles, rows, note)
 
 
-def with_access(built: Report, session: Session, trace: pa.Table) -> Report:
-    """A session's report, to which is added how requests use the arms whose I/Os are in ``trace``.
+def with_access(built: Report, session: Session, read: Callable[[], pa.Table]) -> Report:
+    """A session's report, to which is added how requests use the arms whose I/Os ``read`` reads.
 
     Of a node that is none of ours, without requests, how its I/Os use the device.
     """
-    patterns: dict[str, list[AccessPattern]] = {}
-    warnings = list(built.warnings)
+    patterns, problems, trace = dict[str, list[AccessPattern]](), list[EbsError](), TRACE.empty_table()
+    try:
+        trace = read()
+    except EbsError as error:
+        problems.append(error)
     for arm in trace["arm"].unique().to_pylist():
         if requests_of(session, arm).num_rows:
             try:
                 recording = recording_of(session, trace, arm)
                 patterns[arm] = access_patterns(recording, thread_of(recording))
             except EbsError as error:
-                warnings.append(f"What requests do to the recorded volume is not shown: {error}")
+                problems.append(error)
     tables = [_patterns(patterns)] if patterns else []
     if session.kind == "trace" and trace.num_rows and not patterns:
         tables = [access_table(trace.sort_by("at_s"))]
-    return replace(built, tables=(*built.tables, *tables), warnings=tuple(warnings))
+    warnings = [f"What requests do to the recorded volume is not shown: {problem}" for problem in problems]
+    return replace(built, tables=(*built.tables, *tables), warnings=(*built.warnings, *warnings))
 
 
 def _check(predictor: Predictor) -> Table:

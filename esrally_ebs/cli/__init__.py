@@ -1,5 +1,6 @@
 """The ``esrally-ebs`` command: translates words into one typed call each, prints, and sets the exit code."""
 
+import errno
 import itertools
 import os
 import re
@@ -129,7 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _hang_up()
         raise
     except OSError as error:
-        where = error.filename or "what was read or written"
+        is_full = error.errno == errno.ENOSPC  # those who write files name them
+        where = error.filename or ("stdout" if is_full else "what was read or written")
         next_step = "see that it can be read and written, and has room"
         if isinstance(error, PermissionError):
             next_step = "run it as its owner or as root"

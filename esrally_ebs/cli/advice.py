@@ -16,7 +16,7 @@ from esrally_ebs.advice.proof import kept_in_race, plan_text, raced_settings
 from esrally_ebs.advice.recording import recording_of
 from esrally_ebs.advice.tables import build_advice
 from esrally_ebs.catalog.cost import Usage, price_list
-from esrally_ebs.cli.output import Format, Output, SessionName, complain, file_named, put
+from esrally_ebs.cli.output import Format, Output, SessionName, complain, file_in_folder, put
 from esrally_ebs.cli.sessions import format_of, give
 from esrally_ebs.cli.usage import ALL_TYPES, Types, listed, with_credits
 from esrally_ebs.errors import PlanError
@@ -51,7 +51,7 @@ def advise_command(
     plan: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the plan that races the advice to this file.", parser=file_named
+            metavar="FILE", help="Write the plan that races the advice to this file.", parser=file_in_folder
         ),
     ] = None,
     race: Annotated[

@@ -23,10 +23,19 @@ _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,9})")  # of this proce
 
 
 def file_named(text: str) -> Path:
-    """The path of a file to write. Raises PlanError for a folder's, by the slash that a Path has no more."""
-    if text.endswith("/"):
+    """The path of a file to write. Raises PlanError for a folder's, also by the slash that a Path lacks."""
+    path = Path(text)
+    if text.endswith("/") or path.is_dir():
         raise PlanError(f"{text}: is the path of a folder; name a file in it")
-    return Path(text)
+    return path
+
+
+def file_in_folder(text: str) -> Path:
+    """Like ``file_named``; PlanError also for a folder that is not there, before anything is worked out."""
+    path = file_named(text)
+    if not path.parent.is_dir():
+        raise PlanError(f"{text}: there is no folder {path.parent}; make it first")
+    return path
 
 
 def file_or_stdout(path: Path | None) -> Path | None:
@@ -48,7 +57,7 @@ Output = Annotated[
     typer.Option(
         metavar="FILE",
         help="Write to this file instead of stdout.",
-        parser=file_named,
+        parser=file_in_folder,
         callback=file_or_stdout,
     ),
 ]

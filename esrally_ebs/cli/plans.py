@@ -9,7 +9,7 @@ import typer
 from esrally_ebs import studies
 from esrally_ebs.analysis.pooling import MIN_SESSIONS
 from esrally_ebs.catalog.cost import price_list
-from esrally_ebs.cli.output import PlanName, Settings, complain, file_named, file_or_stdout, overrides_of, put
+from esrally_ebs.cli.output import Output, PlanName, Settings, complain, overrides_of, put
 from esrally_ebs.cli.sessions import compare_command, format_of
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home, plan_path, sockets_wanted
@@ -116,15 +116,7 @@ def study_command(
         str | None,
         typer.Option("--format", help=f"{', '.join(RENDERERS)}.", show_default="by --output, or text"),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write to this file; .html is a page with plots, .svg the plots.",
-            parser=file_named,
-            callback=file_or_stdout,
-        ),
-    ] = None,
+    output: Output = None,
     session: Annotated[
         str | None, typer.Option(help="nikkei-2021: a recorded race to show beside the published one.")
     ] = None,

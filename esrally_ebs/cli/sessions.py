@@ -18,8 +18,8 @@ from esrally_ebs import report
 from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.cloudwatch import price_usd
-from esrally_ebs.cli.output import Format, Json, Output, SessionName, console, file_named, new_table, put
-from esrally_ebs.errors import FormatError, MeasurementError, PlanError
+from esrally_ebs.cli.output import Format, Json, Output, SessionName, console, file_in_folder, new_table, put
+from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import State
 from esrally_ebs.report import gate as gates
@@ -85,17 +85,12 @@ def report_command(
 
 def _with_access(built: report.Report, recorded: Session) -> report.Report:
     """The report with the access pattern, if I/Os were recorded."""
-    try:
-        trace = SessionFolder(recorded.path).read_trace()
-    except FormatError as error:
-        warning = f"What requests do to the recorded volume is not shown: {error}"
-        return replace(built, warnings=(*built.warnings, warning))
-    if not trace.num_rows:
+    if not (recorded.path / "trace").is_dir():
         return built
     # imported here: most sessions have no trace, and commands on them begin sooner without
     from esrally_ebs.advice.tables import with_access
 
-    return with_access(built, recorded, trace)
+    return with_access(built, recorded, SessionFolder(recorded.path).read_trace)
 
 
 @app.command("compare")
@@ -123,7 +118,8 @@ def gate_command(
         typer.Option("--max-slowdown", metavar="pNN=X%", help="Limit of p50, p90 or p99; may be repeated."),
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the decisions as JUnit XML.", parser=file_named)
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the decisions as JUnit XML.", parser=file_in_folder),
     ] = None,
     base: Annotated[str | None, typer.Option(metavar="ARM", help="Compare with this arm.")] = None,
     other: Annotated[str | None, typer.Option(metavar="ARM", help="The arm that must not be slower.")] = None,
@@ -174,28 +170,21 @@ def _load(name: str) -> Session:
 
 
 def format_of(form: str | None, output: Path | None, known: Iterable[str] = report.RENDERERS) -> str:
-    """The format named, or implied by the file's name, or text.
-
-    Raises PlanError for an unknown one and for a file that cannot be written, before hours of measuring.
-    """
-    named = None if form is None else _format_called(form, known)
-    if form is not None and named is None:
-        raise PlanError(f"--format {form}: choose one of {', '.join(known)}")
-    form = named
+    """The format named, or implied by the file's name, or text. Raises PlanError for an unknown one."""
+    if form is not None:
+        if (named := _format_called(form, known)) is None:
+            raise PlanError(f"--format {form}: choose one of {', '.join(known)}")
+        return named
     if output is None:
-        return form or "text"
-    if not output.parent.is_dir():
-        raise PlanError(f"--output {output}: there is no folder {output.parent}; make it first")
-    if output.is_dir():
-        raise PlanError(f"--output {output}: is a folder; name a file")
-    form = form or _format_called(output.suffix[1:], known)
+        return "text"
+    if (implied := _format_called(output.suffix[1:], known)) is not None:
+        return implied
     kind, packed = mimetypes.guess_type(output.name)
-    kind = packed or kind or "text/plain"
-    if form is None and not kind.startswith("text/"):
+    if (kind := packed or kind) not in (None, "text/plain"):
         raise PlanError(
             f"--output {output}: nothing is written as {kind}; give --format, one of {', '.join(known)}"
         )
-    return form or "text"
+    return "text"
 
 
 def _format_called(word: str, known: Iterable[str]) -> str | None:

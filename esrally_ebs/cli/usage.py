@@ -60,7 +60,14 @@ Credits = Annotated[
 ]
 Region = Annotated[str, typer.Option(help="The region whose prices are used.")]
 Types = Annotated[str, typer.Option(help="Volume types to choose from, separated by commas.")]
-Type = Annotated[str, typer.Option("--type", help="The type of today's volume.")]
+Size = Annotated[
+    str | None,
+    typer.Option(help="Size of today's volume, for example 500GiB; default: the session's, or the disk's."),
+]
+Type = Annotated[
+    str | None,
+    typer.Option("--type", help="The type of today's volume; default: the session's, or gp3."),
+]
 Iops = Annotated[int | None, typer.Option(min=1, help="Its provisioned IOPS.")]
 Throughput = Annotated[str | None, typer.Option(help="Its provisioned throughput, for example 250MiB/s.")]
 Device = Annotated[str | None, typer.Option(help="The device, if the log has several.")]
@@ -75,14 +82,8 @@ def usage_command(
             help="CloudWatch's JSON, iostat -xt (text, JSON), sar -d, a trace, or a recorded session.",
         ),
     ],
-    size: Annotated[
-        str | None,
-        typer.Option(help="Size of today's volume, for example 500GiB; default: that of the session's."),
-    ] = None,
-    type_: Annotated[
-        str | None,
-        typer.Option("--type", help="The type of today's volume; default: the session's, or gp3."),
-    ] = None,
+    size: Size = None,
+    type_: Type = None,
     iops: Iops = None,
     throughput: Throughput = None,
     credits_: Credits = None,
@@ -94,7 +95,7 @@ def usage_command(
 ) -> None:
     """Replay the log of a volume on every setting, and say how long limits would have been reached."""
     form = format_of(form, output)
-    today = _today(size, type_ or "gp3", iops, throughput) if size is not None else None
+    today = _today(size, type_, iops, throughput) if size is not None else None
     folder, during_s = _folder_of(log), list[float]()
     if folder is not None:
         if device is not None:
@@ -159,8 +160,9 @@ def listed(types: str) -> list[str]:
     return list(dict.fromkeys(one.strip() for one in types.split(",")))
 
 
-def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> VolumeSpec:
-    """Today's volume. Raises PlanError for one that is not sold."""
+def _today(size: str, type_: str | None, iops: int | None, throughput: str | None) -> VolumeSpec:
+    """Today's volume, a gp3 unless its type is given. Raises PlanError for one that is not sold."""
+    type_ = type_ or "gp3"
     rate = None if throughput is None else parse_rate(throughput, what="--throughput")
     size_bytes = parse_bytes(size, what="--size")
     if type_ not in _ANY_SIZE:
@@ -229,10 +231,8 @@ def trace_command(
     log: Annotated[
         list[Path] | None, typer.Option(help="A query log of that time, to predict its requests.")
     ] = None,
-    size: Annotated[
-        str | None, typer.Option(help="Size of today's volume, for example 500GiB; default: the disk's.")
-    ] = None,
-    type_: Type = "gp3",
+    size: Size = None,
+    type_: Type = None,
     iops: Iops = None,
     throughput: Throughput = None,
     credits_: Credits = None,

@@ -143,7 +143,9 @@ def mounts(used: Iterable[Path] = ()) -> list[Identity]:
 def change(
     *, type_: str | None, size: str | None, iops: int | None, throughput: str | None
 ) -> modify_volume.VolumeChange:
-    """The change that command line options describe. Raises PlanError for a value that cannot be read."""
+    """The change that command line options describe. Raises PlanError for none, or an unreadable value."""
+    if not (type_ or size or iops or throughput):
+        raise PlanError("volumes modify: to what? give --type, --size, --iops or --throughput")
     return modify_volume.VolumeChange(
         type=type_,
         size_gib=None if size is None else whole_units(f"--size {size}", parse_bytes(size), GIB),

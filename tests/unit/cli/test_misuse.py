@@ -50,12 +50,16 @@ from esrally_ebs.store import SessionFolder
         (["study", "burst-2014", "--simulate", "--output", "/"], "/: is the path of a folder; name a file"),
         (
             ["study", "burst-2014", "--output", "/nowhere/out"],
-            "--output /nowhere/out: there is no folder /nowhere",
+            "/nowhere/out: there is no folder /nowhere; make it first",
         ),
         (["advise", "x", "--keep", "p99.9=1s"], "--keep p99.9: volumes' models do not know rare slow I/Os"),
         (["advise", "x", "--keep", "p99=1s", "--race", "--output", "/nowhere/out"], "is no folder /nowhere"),
         (["report", "x", "--output", "report.html.gz"], "nothing is written as gzip; give --format, one of"),
         (["report", "x", "--output", "report.PDF"], "report.PDF: nothing is written as application/pdf; giv"),
+        (["report", "x", "--output", "x.tsv"], "nothing is written as text/tab-separated-values; give --fo"),
+        (["gate", "x", "--max-slowdown", "p50=5%", "--junit", "nodir/x"], "nodir/x: there is no folder nodi"),
+        (["advise", "x", "--keep", "p99=1s", "--plan", "nodir/x"], "nodir/x: there is no folder nodir; make"),
+        (["volumes", "modify", "vol-1"], "to what? give --type, --size, --iops or --throughput"),
         (["run", "smoke", "--sessions", "2"], "--sessions"),
         (["corpus", "convert", "x", "--output", "~nobody-is-called-so"], "directory.; write the whole path"),
         (["study", "burst-2014", "--simulate", "--runs", "2"], "--runs: says something of devices alone; le"),
@@ -219,7 +223,7 @@ def test_a_full_disk_under_the_output_is_one_line(
     with monkeypatch.context() as patched, printing_to(os.open("/dev/full", os.O_WRONLY)) as stream:
         patched.setattr(sys, "stdout", stream)
         assert main(["dashboard"]) == 3
-    assert "No space left on device; see that it" in capsys.readouterr().err
+    assert "esrally-ebs: stdout: No space left on device; see that it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["dashboard"], ["study", "striping-2015", "--simulate", "--format=json"]])

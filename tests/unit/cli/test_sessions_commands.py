@@ -169,7 +169,8 @@ def test_the_gate_command_has_the_exit_codes_of_the_contract_and_writes_junit(
         (None, "report.markdown", "# p: session"),
         (None, "REPORT.HTML", "<!doctype html>"),
         (None, "report.htm", "<!doctype html>"),
-        (None, "report.rst", "p: session"),
+        (None, "report.txt", "p: session"),
+        (None, "report", "p: session"),
         ("text", "report.html", "p: session"),
     ],
 )

@@ -45,7 +45,7 @@ COMMANDS = {
     "report latest": "none in ",
     "report ''": "session '': an empty name; is a variable of your shell not set?",
     "dashboard --output /": "/: is the path of a folder; name a file in it",
-    "dashboard --output /none/d": "/none/d: No such file or directory; name a file in a directory",
+    "dashboard --output /none/d": "/none/d: there is no folder /none; make it first",
     "sessions --state done": "'--state': 'done' is not one of 'running', 'complete', ",
     "sessions --lst 2": "see 'esrally-ebs sessions --help'",
     "usage log --size 100": "--size 100 is no whole GiB, which AWS counts in; write for example 100GiB",
