@@ -62,22 +62,40 @@ def start(
     are: none is recovered before all nodes are there, and none is moved to rebalance. If settings say that
     nodes are ``apart``, these are the ones on this machine, and use its network.
     """
-    if settings.apart:
-        ports = [lasting_port("") for _ in volumes]
-        there = zip(volumes, ports, strict=True)
-        own = [_apart(volume.spec.name, port, settings) for volume, port in there]
-        return _start(volumes, own, settings, session=session, image=image, data_of=data_of, ports=ports)
     names = [volume.spec.name for volume in volumes]
+    ports = [lasting_port("") for _ in volumes] if settings.apart else []
+    if settings.apart:
+        parts = [_apart(name, port, settings) for name, port in zip(names, ports, strict=True)]
+    else:
+        parts = _together(names, session, elsewhere or {})
+        parts = [_seeing(snapshots or repository, part, read_only=snapshots is None) for part in parts]
+    _check_cpus(settings)
+    places = []
+    for volume in volumes:
+        places.append(prepare_data_dir(volume, data_of))
+        _check_room(volume.spec.name, places[-1])
+    try:
+        for volume, data_dir, part in zip(volumes, places, parts, strict=True):
+            _up(volume, settings, session=session, image=image, data_dir=data_dir, part=part)
+        containers = [_container(session, name) for name in names]
+        return _wait(names, containers, places, image=image, ports=ports, count=len(settings.apart))
+    except BaseException:
+        for name in names:
+            engine.remove(session, arm=name)
+        raise
+
+
+def _together(names: Sequence[str], session: str, elsewhere: Mapping[str, Path]) -> list[dict[str, Any]]:
+    """Each node's additions to the common Compose file, if all are on this machine."""
     others = range(1, len(names))
-    binds = [_bind(source, f"{_DATA}/{folder}") for folder, source in (elsewhere or {}).items()]
-    parts: list[dict[str, Any]] = [{"volumes": binds}]
-    if others:
-        ports_of_others = [f"{_HOST}:0:{_HTTP + at}" for at in others]
-        network = f"container:{_container(session, names[0])}"
-        parts = [{"environment": _membership(0, names), "ports": ports_of_others}]
-        parts += [{"environment": _membership(at, names), "network_mode": network} for at in others]
-    parts = [_seeing(snapshots or repository, part, read_only=snapshots is None) for part in parts]
-    return _start(volumes, parts, settings, session=session, image=image, data_of=data_of)
+    if not others:
+        return [{"volumes": [_bind(source, f"{_DATA}/{folder}") for folder, source in elsewhere.items()]}]
+    ports_of_others = [f"{_HOST}:0:{_HTTP + at}" for at in others]
+    network = f"container:{_container(session, names[0])}"
+    return [
+        {"environment": _membership(0, names), "ports": ports_of_others},
+        *({"environment": _membership(at, names), "network_mode": network} for at in others),
+    ]
 
 
 def _seeing(repository: Path | None, part: dict[str, Any], *, read_only: bool) -> dict[str, Any]:
@@ -121,37 +139,6 @@ def _of_cluster(name: str, seeds: Mapping[str, str]) -> dict[str, str]:
         # the choice of copies must not depend on their speed
         "cluster.routing.use_adaptive_replica_selection": "false",
     }
-
-
-def _start(
-    volumes: Sequence[Volume],
-    parts: Sequence[Mapping[str, object]],
-    settings: NodeSettings,
-    *,
-    session: str,
-    image: str,
-    data_of: int | None,
-    ports: Sequence[int] = (),
-) -> tuple[Node, ...]:
-    """``parts``: each node's own additions to the common Compose file.
-
-    ``ports``: HTTP ports, if the engine does not choose them.
-    """
-    _check_cpus(settings)
-    places = []
-    for volume in volumes:
-        places.append(prepare_data_dir(volume, data_of))
-        _check_room(volume.spec.name, places[-1])
-    try:
-        for volume, data_dir, part in zip(volumes, places, parts, strict=True):
-            _up(volume, settings, session=session, image=image, data_dir=data_dir, part=part)
-        names = [volume.spec.name for volume in volumes]
-        containers = [_container(session, name) for name in names]
-        return _wait(names, containers, places, image=image, ports=ports, count=len(settings.apart))
-    except BaseException:
-        for volume in volumes:
-            engine.remove(session, arm=volume.spec.name)
-        raise
 
 
 def _container(session: str, arm: str) -> str:
