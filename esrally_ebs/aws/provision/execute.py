@@ -23,7 +23,6 @@ from esrally_ebs.aws.provision.state import (
     HostWork,
     Note,
     Stage,
-    Step,
     Wait,
     state_here,
     state_of,
@@ -63,7 +62,7 @@ class Executor:
 
         Raises SetupError; the journal has everything made until then.
         """
-        return self._until_done(UP, self._state)
+        return self._until_done(UP, partial(state_of, self.api, self.host))
 
     def down(self) -> None:
         """Perform steps until nothing of the arm is left, on this machine first. Idempotent.
@@ -75,7 +74,7 @@ class Executor:
         try:
             # Needs no credentials: they may have expired by now.
             self._until_done(_DOWN_HERE, lambda history, _: state_here(self.host, history))
-            self._until_done(DOWN, partial(self._state, contents=False))
+            self._until_done(DOWN, partial(state_of, self.api, self.host, contents=False))
         except AwsError as error:
             raise AwsError(error.action, error.code, error.message + self._what_stays()) from error
         except SetupError as error:  # something uses the mount, say
@@ -94,9 +93,6 @@ class Executor:
         price = f" {usd:.4f} USD an hour" if usd else ""  # EFS's contents are unknown
         return f"; {', '.join(left)} stays and goes on costing{price} until 'esrally-ebs clean' succeeds"
 
-    def _state(self, history: History, watched_s: float, *, contents: bool = True) -> ArmState:
-        return state_of(self.api, self.host, history, watched_s=watched_s, contents=contents)
-
     def _until_done(
         self, planners: Mapping[Sort, Stage], look: Callable[[History, float], ArmState]
     ) -> ArmState:
@@ -111,21 +107,19 @@ class Executor:
                 step = planners[history.goal.sort](history, state)
                 if step is None:
                     return state
-                self._take(step, history, times, patience)
+                if isinstance(step, Wait):
+                    patience.wait(history, step)
+                else:
+                    times[step.key] += 1
+                    self._do(step, history, times[step.key])
                 patience.answered()
             except AwsError as error:
                 patience.bear(error)
 
-    def _take(self, step: Step, history: History, times: Counter[str], patience: "_Patience") -> None:
-        if isinstance(step, Wait):
-            patience.wait(history, step)
-            return
-        times[step.key] += 1
-        if times[step.key] > _MAX_TIMES:
+    def _do(self, step: Call | HostWork | Note, history: History, times: int) -> None:
+        """Perform a step, which has been asked for so many ``times``."""
+        if times > _MAX_TIMES:
             raise SetupError(f"arm {history.goal.arm}: {step.key} changes nothing; see {self.journal.path}")
-        self._do(step, last=times[step.key] == _MAX_TIMES)
-
-    def _do(self, step: Step, *, last: bool) -> None:
         if isinstance(step, Note):
             self._write(step.key, "done", step.fields)
         elif isinstance(step, HostWork):
@@ -134,8 +128,8 @@ class Executor:
             self._write(step.key, "intent", intent)
             self.host.do(step.operation, step.arguments)
             self._write(step.key, "done", {})
-        elif isinstance(step, Call):
-            self._call(step, last=last)
+        else:
+            self._call(step, last=times == _MAX_TIMES)
 
     def _call(self, step: Call, *, last: bool) -> None:
         if step.asks_for_rights:

@@ -72,7 +72,7 @@ class ArmState:
 
 
 def state_of(
-    api: Api, host: ArmHost, history: History, *, watched_s: float, contents: bool = True
+    api: Api, host: ArmHost, history: History, watched_s: float, *, contents: bool = True
 ) -> ArmState:
     """What AWS and this machine have of an arm; without its volumes' ``contents`` if it only goes."""
     goal = history.goal
