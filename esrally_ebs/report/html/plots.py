@@ -79,7 +79,8 @@ def scale(values: Iterable[float], start: float, end: float) -> Scale:
     """A scale for all values with a margin; never empty."""
     finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
-    room = (high - low) * 0.04 or max(abs(high), 1.0) * 0.5
+    is_range = high - low > 1e-9 * max(abs(low), abs(high))  # else rounding is all that there is to see
+    room = (high - low) * 0.04 if is_range else max(abs(high), 1.0) * 0.5
     return Scale(low - room if low < 0 or low > room else 0.0, high + room, start, end)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from esrally_ebs.model import Check
@@ -304,6 +304,7 @@ def test_a_line_is_parted_where_nothing_was_recorded() -> None:
 finite = st.floats(-1e9, 1e9)
 
 
+@example([-1e9, math.nextafter(-1e9, 0)])
 @given(st.lists(finite, max_size=6))
 def test_a_scale_holds_all_its_values_and_has_round_ticks(values: list[float]) -> None:
     made = scale(values, 10, 470)
