@@ -159,28 +159,21 @@ def _spans(session: Session) -> Iterator[Span]:
     for start, end in (span for spans in fio.values() for span in _joined(spans)):
         yield Span(name="fio", start_s=start - session.started_at, end_s=end - session.started_at)
     samples = session.samples
-    ends = pc.add(samples["started_s"], samples["service_time_s"])
     measured = samples["round"].to_numpy() > 0
     begins = samples["started_s"].to_numpy()
     # warm-up comes before the rounds, and between rounds after restarts of the nodes
     after = np.searchsorted(np.sort(begins[measured]), begins) * ~measured
-    times = pa.table(
-        {
-            "phase": samples["phase"],
-            "round": samples["round"],
-            "after": after,
-            "start": samples["started_s"],
-            "end": ends,
-        }
-    ).unify_dictionaries()
-    grouped = times.group_by(["phase", "round", "after"]).aggregate([("start", "min"), ("end", "max")])
+    times = samples.select(["phase", "round", "started_s"]).append_column("after", pa.array(after))
+    times = times.append_column("ended_s", pc.add(samples["started_s"], samples["service_time_s"]))
+    blocks = times.unify_dictionaries().group_by(["phase", "round", "after"])
+    grouped = blocks.aggregate([("started_s", "min"), ("ended_s", "max")])
     for row in grouped.to_pylist():
         warm = row["phase"] == Phase.WARMUP.value
         if warm or row["round"] > 0:
             yield Span(
                 name="warm" if warm else f"round {row['round']}",
-                start_s=row["start_min"] - session.started_at,
-                end_s=row["end_max"] - session.started_at,
+                start_s=row["started_s_min"] - session.started_at,
+                end_s=row["ended_s_max"] - session.started_at,
             )
 
 

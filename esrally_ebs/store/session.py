@@ -15,7 +15,6 @@ from esrally_ebs.plan import Plan
 from esrally_ebs.store.encoding import Time, first_problem, plain
 
 FORMAT = 1
-READABLE = (1,)
 EDITED = "was it edited by hand? restore it from a copy"
 
 
@@ -177,10 +176,9 @@ def parse_record(document: Any, source: str) -> SessionRecord:  # noqa: ANN401 -
     if not isinstance(document, dict):
         raise FormatError(f"{source}: not an object; {EDITED}")
     version = document.get("format")
-    if version not in READABLE:
-        readable = ", ".join(str(number) for number in READABLE)
+    if version != FORMAT:
         raise FormatError(
-            f"{source}: format version {version} is not readable here (this release reads {readable}); "
+            f"{source}: format version {version} is not readable here (this release reads {FORMAT}); "
             "use the release of esrally_ebs that wrote it"
         )
     try:
