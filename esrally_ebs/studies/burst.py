@@ -102,18 +102,12 @@ def _queue_table(rows: Sequence[tuple[int, float, float, float]]) -> Table:
 
 
 def _phase_table(plateaus: Mapping[str, LoadPhase], lengths: Mapping[str, float], scale: int) -> Table:
-    rows: list[list[Value]] = [
-        [
-            name,
-            phase.start_s,
-            lengths.get(name, len(phase.seconds)) * scale,
-            phase.iops,
-            phase.await_s * 1e3,
-            phase.iops * phase.await_s,
-        ]
-        for name, phase in plateaus.items()
-        if phase.seconds
-    ]
+    rows: list[list[Value]] = []
+    for name, phase in plateaus.items():
+        if phase.seconds:
+            lasts_s = lengths.get(name, len(phase.seconds)) * scale
+            served = (phase.iops, phase.await_s * 1e3, phase.iops * phase.await_s)
+            rows.append([name, phase.start_s, lasts_s, *served])
     columns = ("phase", "from (s)", "lasts (s)", "IOPS", "await (ms)", "VolumeQueueLength")
     return plain_table("phases", "Phases", columns, rows, "Queue length is IOPS times await.")
 
@@ -142,13 +136,8 @@ def _remarks(
 
 
 def _sums_plot(sums: Sequence[tuple[int, int]], scale: int) -> Plot:
-    points = [(start * scale / 60, float(count * scale)) for start, count in sums]
-    return Plot(
-        title="VolumeWriteOps, sums of five minutes",
-        across="min",
-        up="I/Os",
-        curves=(curve_through("ours", points),),
-    )
+    ours = curve_through("ours", ((start * scale / 60, float(count * scale)) for start, count in sums))
+    return Plot(title="VolumeWriteOps, sums of five minutes", across="min", up="I/Os", curves=(ours,))
 
 
 def _second_plots(phases: Sequence[LoadPhase]) -> tuple[Plot, Plot]:

@@ -83,18 +83,10 @@ def _bills(inputs: Inputs, specs: Mapping[str, VolumeSpec]) -> Table:
     rows: list[list[Value]] = []
     for on in (inputs.study.settings["prices_on"], None):
         for arm in cost.of_arms([specs["gp2"], specs["gp3"]], region, prices=inputs.prices, on=on):
-            if arm.price is None:
+            if (price := arm.price) is None:
                 raise PlanError(arm.problem)
-            rows.append(
-                [
-                    arm.arm,
-                    arm.price.dated,
-                    round(arm.price.usd, 3),
-                    arm.usd_per_1000_iops,
-                    arm.usd_per_mib_per_s,
-                    arm.price.source,
-                ]
-            )
+            usd = (round(price.usd, 3), arm.usd_per_1000_iops, arm.usd_per_mib_per_s)
+            rows.append([arm.arm, price.dated, *usd, price.source])
     columns = ("arm", "prices of", "USD a month", "USD per 1,000 IOPS", "USD per MiB/s", "source")
     note = "IOPS that the volume holds for good: gp2's 300, not the 3,000 of its burst."
     return plain_table("prices", f"Price in {region}", columns, rows, note)
@@ -108,15 +100,8 @@ def rally_table(published: Sequence[tuple[str, float, float]], session: Session 
     for name, gp2, gp3 in published:
         ours = [medians.get((name, arm)) for arm in arms]
         rows.append([name, gp2, gp3, "gp2" if gp2 < gp3 else "gp3", *ours, *_faster(arms, ours)])
-    titles = [f"{arm}, ours (ms)" for arm in arms]
-    columns = (
-        "task",
-        "gp2 (ms)",
-        "gp3 (ms)",
-        "faster",
-        *titles,
-        *(["faster, ours"] if len(arms) > 1 else []),
-    )
+    columns = ["task", "gp2 (ms)", "gp3 (ms)", "faster", *(f"{arm}, ours (ms)" for arm in arms)]
+    columns += ["faster, ours"] if len(arms) > 1 else []
     if session is None:
         return plain_table("rally", "The Rally tasks, p50 of service time, as published", columns, rows)
     note = f"session {session.id}"

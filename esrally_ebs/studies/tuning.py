@@ -132,31 +132,14 @@ def _copy(inputs: Inputs, specs: Mapping[str, VolumeSpec]) -> tuple[Run, Bottlen
 
 
 def _table(bottlenecks: Sequence[Bottleneck]) -> Table:
-    rows: list[list[Value]] = [
-        [
-            bottleneck.arm,
-            bottleneck.job,
-            bottleneck.bytes_per_s / MIB,
-            bottleneck.iops,
-            NAMES.get(bottleneck.limit, bottleneck.limit),
-            f"{bottleneck.share * 100:.0f} %",
-            _STEPS.get(bottleneck.limit, ""),
-            NAMES.get(bottleneck.next_limit, bottleneck.next_limit),
-            None if bottleneck.next_bytes_per_s is None else bottleneck.next_bytes_per_s / MIB,
-        ]
-        for bottleneck in bottlenecks
-    ]
-    columns = (
-        "arm",
-        "job",
-        "MiB/s",
-        "IOPS",
-        "held back by",
-        "of all latency",
-        "next step",
-        "then",
-        "at MiB/s",
-    )
+    rows: list[list[Value]] = []
+    for of in bottlenecks:
+        limit = (NAMES.get(of.limit, of.limit), f"{of.share * 100:.0f} %", _STEPS.get(of.limit, ""))
+        at = None if of.next_bytes_per_s is None else of.next_bytes_per_s / MIB
+        then = (NAMES.get(of.next_limit, of.next_limit), at)
+        rows.append([of.arm, of.job, of.bytes_per_s / MIB, of.iops, *limit, *then])
+    columns = ["arm", "job", "MiB/s", "IOPS", "held back by", "of all latency", "next step"]
+    columns += ["then", "at MiB/s"]
     note = "Held back by: the limit that I/Os waited for, from its own count of seconds; no wait: the queue."
     return plain_table("bottlenecks", "What held each run back", columns, rows, note)
 
