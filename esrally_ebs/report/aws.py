@@ -9,7 +9,7 @@ import pyarrow as pa
 from esrally_ebs.analysis.profile import EXCEEDED
 from esrally_ebs.analysis.rounds import Floats
 from esrally_ebs.report.conditions import series_of, turns_of
-from esrally_ebs.report.model import NOTHING, Cell, Row, Table, Value, plain_range, quantity, titled, word
+from esrally_ebs.report.model import NOTHING, Cell, Table, Value, plain_range, quantity, table_of, word
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes
 
@@ -22,20 +22,14 @@ def tables(session: Session) -> tuple[Table | None, ...]:
 
 
 def _volumes(aws: Mapping[str, Any]) -> Table:
-    rows = []
+    cells = {}
     for arm, record in aws.get("arms", {}).items():
-        rows += [Row(item=f"{arm} {one['volume_id']}", cells=_volume(one)) for one in record["volumes"]]
+        cells |= {f"{arm} {one['volume_id']}": _volume(one) for one in record["volumes"]}
         if system := record["file_system"]:
-            rows.append(Row(item=f"{arm} {system['file_system_id']}", cells=_file_system(system)))
+            cells[f"{arm} {system['file_system_id']}"] = _file_system(system)
     titles = ("type", "size", "provisioned", "encrypted", "from snapshot", "state")
-    return Table(
-        key="aws",
-        title="What AWS says of the arms",
-        item_title="volume",
-        columns=titled(*titles, left=True),
-        rows=tuple(rows),
-        notes=_instance(aws),
-    )
+    rows = {item: dict(zip(titles, own, strict=True)) for item, own in cells.items()}
+    return table_of("aws", "What AWS says of the arms", "volume", rows, *_instance(aws), left=True)
 
 
 def _volume(volume: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -81,23 +75,17 @@ def _exceeded(session: Session) -> Table | None:
     if not any(known.values()):
         return None
     blocks = turns_of(session.samples)
-    tasks = list(dict.fromkeys(task for _, task in blocks))
-    rows = tuple(
-        Row(
-            item=task,
-            cells=tuple(
-                _cell(known[node], blocks.get((arm, task), ())) for node, arm in session.nodes.items()
-            ),
-        )
-        for task in tasks
-    )
-    return Table(
-        key="exceeded",
-        title="Limits exceeded while measured requests ran",
-        item_title="task",
-        columns=titled(*session.nodes, left=True),
-        rows=rows,
-        notes=("Of the volumes' own counters, once a second; several volumes of an arm are added up.",),
+    rows = {
+        task: {node: _cell(known[node], blocks.get((arm, task), ())) for node, arm in session.nodes.items()}
+        for _, task in blocks
+    }
+    return table_of(
+        "exceeded",
+        "Limits exceeded while measured requests ran",
+        "task",
+        rows,
+        "Of the volumes' own counters, once a second; several volumes of an arm are added up.",
+        left=True,
     )
 
 
@@ -133,22 +121,12 @@ def _grown(at: Floats, values: Floats, spans: Iterable[tuple[float, float]]) -> 
 def _minutes(session: Session) -> Table:
     known = {node: _metrics(session.telemetry, node, _CLOUDWATCH) for node in session.nodes}
     names = sorted({name for series in known.values() for name in series})
-    return Table(
-        key="cloudwatch",
-        title="CloudWatch's minutes of the session",
-        item_title="metric",
-        columns=titled(*session.nodes),
-        rows=tuple(
-            Row(
-                item=name.replace("_", " "),
-                cells=tuple(_range(name, series.get(name)) for series in known.values()),
-            )
-            for name in names
-        ),
-        notes=(
-            "Lowest to highest minute, of all volumes of an arm; the instance's are the same on every arm.",
-        ),
-    )
+    rows = {
+        name.replace("_", " "): {node: _range(name, series.get(name)) for node, series in known.items()}
+        for name in names
+    }
+    note = "Lowest to highest minute, of all volumes of an arm; the instance's are the same on every arm."
+    return table_of("cloudwatch", "CloudWatch's minutes of the session", "metric", rows, note)
 
 
 def _range(name: str, series: tuple[Floats, Floats] | None) -> Cell:
