@@ -39,6 +39,10 @@ class _Measure:
         return sum(values) if values else None
 
 
+def _mib_per_s(rate: float) -> str:
+    return f"{rate / MIB:.2f} MiB/s"
+
+
 _IOPS = _Measure("fio_iops", "fio: IOPS, reads and writes together", "iops", "", "{:.0f}".format, True)
 _LATENCIES = tuple(
     _Measure(
@@ -47,21 +51,11 @@ _LATENCIES = tuple(
     for p in (50, 90)
     for op in ("read", "write")
 )
-_MEASURES = (
-    _IOPS,
-    *[
-        _Measure(
-            f"fio_{op}_bandwidth",
-            f"fio: {op} throughput",
-            "bandwidth_bytes_per_s",
-            op,
-            lambda rate: f"{rate / MIB:.2f} MiB/s",
-            True,
-        )
-        for op in ("read", "write")
-    ],
-    *_LATENCIES,
+_RATES = tuple(
+    _Measure(f"fio_{op}_bandwidth", f"fio: {op} throughput", "bandwidth_bytes_per_s", op, _mib_per_s, True)
+    for op in ("read", "write")
 )
+_MEASURES = (_IOPS, *_RATES, *_LATENCIES)
 
 
 def tables(session: Session) -> list[Table]:

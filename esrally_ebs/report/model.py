@@ -7,7 +7,7 @@ Figures are data too: formats that can draw do, the others leave them out.
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from esrally_ebs.model import Check
@@ -244,27 +244,15 @@ def plain_table(
     key: str, title: str, titles: Sequence[str], rows: Iterable[Sequence[Value]], *notes: str
 ) -> Table:
     """A table of plain values, the first of each row being its item; words are left-aligned."""
-    listed = [list(row) for row in rows]
-    words = [all(_is_word(row[place]) for row in listed) for place in range(len(titles))]
+    item_title, *names = titles
+    columns = [Column(title=name, subject=name, left=True) for name in names]
+    made = []
+    for item, *values in rows:
+        cells = [Cell(text=plain_text(of), facts={name: of}) for name, of in zip(names, values, strict=True)]
+        columns = [replace(c, left=c.left and _is_word(of)) for c, of in zip(columns, values, strict=True)]
+        made.append(Row(item=plain_text(item), cells=tuple(cells)))
     return Table(
-        key=key,
-        title=title,
-        item_title=titles[0],
-        columns=tuple(
-            Column(title=name, subject=name, left=left)
-            for name, left in zip(titles[1:], words[1:], strict=True)
-        ),
-        rows=tuple(
-            Row(
-                item=plain_text(row[0]),
-                cells=tuple(
-                    Cell(text=plain_text(value), facts={name: value})
-                    for name, value in zip(titles[1:], row[1:], strict=True)
-                ),
-            )
-            for row in listed
-        ),
-        notes=notes,
+        key=key, title=title, item_title=item_title, columns=tuple(columns), rows=tuple(made), notes=notes
     )
 
 
