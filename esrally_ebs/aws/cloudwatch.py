@@ -186,18 +186,10 @@ def _fetch(api: Api, queries: Sequence[Query], start_s: float, end_s: float) -> 
 
 
 def _parameters(number: int, query: Query) -> Mapping[str, Any]:
-    return {
-        "Id": f"m{number}",
-        "MetricStat": {
-            "Metric": {
-                "Namespace": query.namespace,
-                "MetricName": query.metric.theirs,
-                "Dimensions": [{"Name": name, "Value": value} for name, value in query.dimensions],
-            },
-            "Period": PERIOD_S,
-            "Stat": query.metric.statistic,
-        },
-    }
+    of = [{"Name": name, "Value": value} for name, value in query.dimensions]
+    metric = {"Namespace": query.namespace, "MetricName": query.metric.theirs, "Dimensions": of}
+    wanted = {"Metric": metric, "Period": PERIOD_S, "Stat": query.metric.statistic}
+    return {"Id": f"m{number}", "MetricStat": wanted}
 
 
 def _whole_minute(epoch_s: float) -> datetime:

@@ -38,17 +38,9 @@ def _stripe(history: History, state: ArmState) -> Step | None:
     for device in devices:
         if not device.blank or device.mounts or device.holders:
             refuse(history, f"{device.path} ({device.serial}) is not empty; take the arm down and try again")
-    return HostWork(
-        "stripe",
-        "stripe",
-        {
-            "kind": goal.stripe,
-            "name": goal.stripe_name,
-            "label": goal.label,
-            "chunk": goal.chunk_bytes,
-            "devices": {device.serial: str(device.path) for device in devices},
-        },
-    )
+    made = {"kind": goal.stripe, "name": goal.stripe_name, "label": goal.label, "chunk": goal.chunk_bytes}
+    paths = {device.serial: str(device.path) for device in devices}
+    return HostWork("stripe", "stripe", {**made, "devices": paths})
 
 
 def _format(history: History, state: ArmState) -> Step | None:
@@ -66,19 +58,9 @@ def _format(history: History, state: ArmState) -> Step | None:
             f"{target.path} ({target.serial}) holds {target.signature or 'data'} that we did not make;"
             " it is not formatted",
         )
-    return HostWork(
-        "format",
-        "mkfs",
-        {
-            "serial": target.serial,
-            "device": str(target.path),
-            "size": target.size_bytes,
-            "filesystem": goal.filesystem,
-            "uuid": goal.filesystem_uuid,
-            "label": goal.label,
-            "begun": begun,
-        },
-    )
+    there = {"serial": target.serial, "device": str(target.path), "size": target.size_bytes}
+    made = {"filesystem": goal.filesystem, "uuid": goal.filesystem_uuid, "label": goal.label}
+    return HostWork("format", "mkfs", {**there, **made, "begun": begun})
 
 
 def _mount(history: History, state: ArmState) -> Step | None:
@@ -93,17 +75,9 @@ def _mount(history: History, state: ArmState) -> Step | None:
             f"{target.path} holds {target.signature or 'no file system'}; use a snapshot of a volume that is"
             " a file system from its first block on",
         )
-    return HostWork(
-        "mount",
-        "mount",
-        {
-            "source": str(target.path),
-            "point": str(goal.point),
-            "filesystem": target.signature,
-            "options": _OPTIONS.get(target.signature, _OTHER_OPTIONS),
-            "readahead": goal.readahead_bytes,
-        },
-    )
+    options = _OPTIONS.get(target.signature, _OTHER_OPTIONS)
+    how = {"filesystem": target.signature, "options": options, "readahead": goal.readahead_bytes}
+    return HostWork("mount", "mount", {"source": str(target.path), "point": str(goal.point), **how})
 
 
 def _unmount(history: History, state: ArmState) -> Step | None:
@@ -124,16 +98,10 @@ def _unstripe(history: History, state: ArmState) -> Step | None:
     path = state.host.array.path
     if state.host.array.holders:
         return _wait_or_refuse(history, state.host.array)
-    return HostWork(
-        "unstripe",
-        "unstripe",
-        {
-            "kind": "lvm" if path.name.startswith("dm-") else "mdadm",  # a journal made anew knows neither
-            "name": history.goal.stripe_name,
-            "array": str(path),
-            "devices": {device.serial: str(device.path) for device in state.devices},
-        },
-    )
+    kind = "lvm" if path.name.startswith("dm-") else "mdadm"  # a journal made anew knows neither
+    made = {"kind": kind, "name": history.goal.stripe_name, "array": str(path)}
+    paths = {device.serial: str(device.path) for device in state.devices}
+    return HostWork("unstripe", "unstripe", {**made, "devices": paths})
 
 
 def _check_holders(history: History, state: ArmState) -> Step | None:
