@@ -20,16 +20,8 @@ _EFS_READAHEAD_BYTES = 15_360 * KIB  # amazon-ec2-utils, udev rule 53: for every
 _SIZES_ALIKE = 0.02  # file systems of the same size reserve slightly different amounts
 # Options specific to one mount: addresses, ports and what mkfs found out about the device.
 _OWN_OPTIONS = (
-    "addr=",
-    "clientaddr=",
-    "mountaddr=",
-    "port=",
-    "sunit=",
-    "swidth=",
-    "stripe=",
+    *("addr=", "clientaddr=", "mountaddr=", "port=", "sunit=", "swidth=", "stripe=", "subvol", "fsid="),
     "logbsize=",  # XFS: depends on a stripe's chunk, up to 256 KiB
-    "subvol",
-    "fsid=",
 )
 _STOP_REQUESTS_PER_S, _STOP_BYTES_PER_S = 100, 10 * MIB  # by others: no figure would be the volume's own
 _SOME_REQUESTS_PER_S, _SOME_BYTES_PER_S = 5, MIB
