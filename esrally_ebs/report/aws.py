@@ -22,7 +22,7 @@ def tables(session: Session) -> tuple[Table | None, ...]:
 
 
 def _volumes(aws: Mapping[str, Any]) -> Table:
-    cells = {}
+    cells: dict[str, tuple[Cell, ...]] = {}
     for arm, record in aws.get("arms", {}).items():
         cells |= {f"{arm} {one['volume_id']}": _volume(one) for one in record["volumes"]}
         if system := record["file_system"]:
