@@ -1,7 +1,8 @@
 """Replaces dates relative to "now" by ones relative to the log's time."""
 
 import re
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import orjson
@@ -40,32 +41,45 @@ _NO_DATES: Final = words(
 )
 _DECAYS: Final = frozenset(("exp", "gauss", "linear"))
 _TIME: Final = re.compile(r"[\d.]+(d|h|m|s|ms)")
+_ANCHOR: Final = secrets.token_hex(16)  # in parts of bodies, in the place of a request's time; in no log
+_MAX_PARTS: Final = 2_000
+_MAX_PART_BYTES: Final = 4_000
 
 
 class Freezer(Walk):
-    """Replaces ``now`` by the request's time; ``frozen`` counts the replacements.
+    """Replaces ``now`` by the time of a request. Requests share ``parts``, those of bodies with dates so far.
 
     ``now-1d/d`` becomes ``2024-05-06T07:08:09.000Z||-1d/d``: date maths on an anchor, so that Elasticsearch
     still does the rounding and time zones. If the query has a format, the anchor's format is added to it.
     """
 
-    def __init__(self, at_us: int) -> None:
+    def __init__(self, at_us: int, parts: dict[tuple[str, bytes], Json]) -> None:
         super().__init__()
-        self.frozen = 0
-        self._anchor = format_time(at_us)
+        self._at = format_time(at_us)
+        self._parts = parts
+
+    def freeze(self, body: dict[str, Json]) -> bytes | None:
+        """The body in JSON with its dates fixed; None if it has none."""
+        text = orjson.dumps(self.body(body))
+        fixed = text.replace(_ANCHOR.encode(), self._at.encode())
+        return None if fixed == text else fixed
+
+    def freeze_query(self, text: str) -> str:
+        """A Lucene query string, such as the URL's parameter ``q``, with its dates fixed."""
+        return self._query_string(text).replace(_ANCHOR, self._at)
 
     def literal(self, value: Json, key: str, where: str) -> Json:
         if not isinstance(value, str) or "now" not in value or key == "_name" or where in _NO_DATES:
             return value
         if where == "query_string" and key == "query":
-            return self.query_string(value)
+            return self._query_string(value)
         if where == "kql" and key == "query":
-            return _KQL_SIDE.sub(lambda side: f'{side[1]}"{self._fixed(side)}"', value)
+            return _KQL_SIDE.sub(lambda side: f'{side[1]}"{_fixed(side)}"', value)
         match = NOW.fullmatch(value)
         # the bare word is a date only where a date is required
         if match is None or (not match["maths"] and key not in _BOUNDS):
             return value
-        return self._fixed(match)
+        return _fixed(match)
 
     def options(self, options: dict[str, Json], where: str, *, walked: dict[str, Json]) -> dict[str, Json]:
         bounds = list(_bounds(options, walked))
@@ -81,10 +95,28 @@ class Freezer(Walk):
         return walked
 
     def _top(self, key: str, value: Json) -> Json:
-        return super()._top(key, value) if _may_change(value) else value
+        if key == "query":
+            return self._query(value)
+        return self._part(key, value, lambda part: super(Freezer, self)._top(key, part))
 
     def _query(self, node: Json) -> Json:
-        return super()._query(node) if _may_change(node) else node
+        return super()._query(node) if isinstance(node, list) else self._part("query", node, super()._query)
+
+    def _part(self, key: str, node: Json, walk: Callable[[Json], Json]) -> Json:
+        """A part of a body; walks only through what may change, and once through what many bodies have."""
+        text = orjson.dumps(node)
+        if b"now" not in text and b'"scale"' not in text:
+            return node
+        part = key, text
+        if part in self._parts:
+            return self._parts[part]
+        walked = orjson.dumps(walk(node))
+        fixed = node if walked == text else orjson.Fragment(walked)
+        if len(text) <= _MAX_PART_BYTES:
+            if len(self._parts) >= _MAX_PARTS:
+                self._parts.clear()
+            self._parts[part] = fixed
+        return fixed
 
     def _option(self, key: str, value: Json, where: str) -> Json:
         walked = super()._option(key, value, where)
@@ -97,26 +129,19 @@ class Freezer(Walk):
         is_over_time = isinstance(options, dict) and _TIME.fullmatch(str(options.get("scale")))
         if not is_over_time or "origin" in options:
             return options
-        self.frozen += 1
-        return {**options, "origin": self._anchor}
+        return {**options, "origin": _ANCHOR}
 
-    def query_string(self, text: str) -> str:
-        """The ranges in a Lucene query string, such as the URL's parameter ``q``."""
+    def _query_string(self, text: str) -> str:
+        """The ranges in a Lucene query string."""
         text = _LUCENE_SIDE.sub(_as_range, text)
         return LUCENE_RANGE.sub(
-            lambda part: _LUCENE_NOW.sub(lambda match: f'"{self._fixed(match)}"', part[0]), text
+            lambda part: _LUCENE_NOW.sub(lambda match: f'"{_fixed(match)}"', part[0]), text
         )
 
-    def _fixed(self, match: re.Match[str]) -> str:
-        self.frozen += 1
-        maths = match["maths"].replace("\\", "")  # within quotes it needs no escapes
-        return f"{self._anchor}||{maths}" if maths else self._anchor
 
-
-def _may_change(node: Json) -> bool:
-    """Whether a part of a body may have what is replaced; takes a small share of the time of a walk."""
-    text = orjson.dumps(node)
-    return b"now" in text or b'"scale"' in text
+def _fixed(match: re.Match[str]) -> str:
+    maths = match["maths"].replace("\\", "")  # within quotes it needs no escapes
+    return f"{_ANCHOR}||{maths}" if maths else _ANCHOR
 
 
 def _format_of(date: str) -> str:

@@ -259,6 +259,7 @@ class Preparer:
         self._hash = hash_literals
         self._written_us = written_us
         self._shapes = Shapes(modules=modules)
+        self._parts: dict[tuple[str, bytes], Json] = {}  # of bodies, with dates
 
     def request(self, search: LoggedSearch) -> ReplayedRequest | Reason:
         targets = self._reached(search.targets)
@@ -318,23 +319,20 @@ class Preparer:
             return orjson.Fragment(body)
         node = orjson.loads(body)
         node.pop(LIMIT, None)
-        if has_dates:
-            freezer = Freezer(self._now_us(search))
-            walked = freezer.body(node)
-            if freezer.frozen:
-                node, is_changed = walked, True
-                self._count_dates(search)
+        fixed = self._freezer(search).freeze(node) if has_dates else None
+        if fixed is not None:
+            self._count_dates(search)
         if not self._hash:
-            return node if is_changed else orjson.Fragment(body)
+            return orjson.Fragment(fixed or body) if fixed or not is_changed else node
         if has_regexp(dict(search.params).get("q", "")):
             return None
         hasher = Hasher()
-        hashed = hasher.body(node)
+        hashed = hasher.body(orjson.loads(fixed) if fixed else node)
         return None if hasher.refused else hashed
 
-    def _now_us(self, search: LoggedSearch) -> int:
-        # smaller ones are relative to the log's begin
-        return search.at_us if search.at_us >= FIRST_US else self._written_us
+    def _freezer(self, search: LoggedSearch) -> Freezer:
+        # smaller times are relative to the log's begin
+        return Freezer(search.at_us if search.at_us >= FIRST_US else self._written_us, self._parts)
 
     def _count_dates(self, search: LoggedSearch) -> None:
         self.changed[DATES_FIXED if search.at_us >= FIRST_US else DATES_GUESSED] += 1
@@ -343,9 +341,8 @@ class Preparer:
         """The URL's parameters with fixed dates and hashed literals."""
         params = dict(search.params)
         if "now" in params.get("q", ""):
-            freezer = Freezer(self._now_us(search))
-            params["q"] = freezer.query_string(params["q"])
-            if freezer.frozen:
+            params["q"] = self._freezer(search).freeze_query(params["q"])
+            if params["q"] != dict(search.params)["q"]:
                 self._count_dates(search)
         if _OF_NODES.search(params.get("preference", "")):
             shards = _OF_NODES.sub("", params.pop("preference"))
