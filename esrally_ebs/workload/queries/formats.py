@@ -24,7 +24,7 @@ from esrally_ebs.workload.queries.fields import (
     text_of,
     took_ms_of,
 )
-from esrally_ebs.workload.queries.logs import TOO_LONG
+from esrally_ebs.workload.queries.logs import TOO_LONG, without_nuls
 from esrally_ebs.workload.queries.search import (
     FIELD_ERRORS,
     Entry,
@@ -57,7 +57,7 @@ def _json_lines(entries: Callable[[Fields], Iterable[Entry]]) -> Parser:
     """A parser for one JSON object per line, which may contain several entries."""
 
     def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
-        for line in lines:
+        for line in without_nuls(lines):
             try:
                 yield from entries(orjson.loads(line))
             except FIELD_ERRORS:  # includes orjson's, a ValueError
@@ -75,7 +75,7 @@ def _plain_lines(pattern: re.Pattern[str], logger: str, entry: Callable[[Fields]
     """A parser for lines of text with searches of one logger."""
 
     def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
-        for line in lines:
+        for line in without_nuls(lines):
             try:
                 match = pattern.match(line.decode())
                 if match is not None:

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -19,7 +19,7 @@ from esrally_ebs.errors import FormatError, PlanError
 MAX_LINE_BYTES: Final = 16 << 20
 TOO_LONG: Final = b"\x00too long\n"  # replaces a longer line; no format has it
 _GZIP: Final = b"\x1f\x8b"
-_BOM: Final = b"\xef\xbb\xbf"  # written before UTF-8 by some editors and shells
+_BOM: Final = b"\xef\xbb\xbf"  # written before UTF-8 by some editors and shells; within files put together
 _BUFFER_BYTES: Final = 128 << 10
 BEGINNING_BYTES: Final = 64 << 10
 
@@ -136,7 +136,7 @@ class Log:
                     while (rest := readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                         pass
                     line = TOO_LONG
-                yield line.removeprefix(_BOM) if self.line == 1 else line
+                yield line.removeprefix(_BOM)
             if self.line == 0 and self.beginning is None:  # what failed once reads as if it ended there
                 raise EOFError("its beginning is cut off")
         except (OSError, EOFError, zlib.error) as error:
@@ -144,6 +144,15 @@ class Log:
                 f"{self.path}: cannot be read after line {self.line}: {error}; "
                 "is the file whole? copy it anew"
             ) from error
+
+
+def without_nuls(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines without the NUL bytes that full disks and crashes leave; what is around them are lines."""
+    for line in lines:
+        if b"\0" in line and line is not TOO_LONG:
+            yield from filter(None, line.split(b"\0"))
+        else:
+            yield line
 
 
 def next_step(error: OSError, usual: str) -> str:

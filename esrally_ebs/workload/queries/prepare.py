@@ -369,7 +369,7 @@ class Preparer:
 
     def _new_targets(self, targets: str) -> str | Reason:
         """Indices for the request."""
-        names = [name for name in targets.split(",") if name]
+        names = [name.removesuffix("::data") for name in targets.split(",") if name]
         if reason := why_no_index(names):
             return reason
         if self._index is not None:
@@ -389,6 +389,8 @@ def why_no_index(names: Sequence[str], *, signs: str = "_+") -> Reason | None:
         return Reason.DATE_INDEX
     if any(_REMOTE.match(name) for name in names):
         return Reason.CLUSTER
+    if any(name.endswith("::failures") for name in names):
+        return Reason.FAILURES
     if any(not name.strip(".") or _FORBIDDEN.search(name) for name in names):
         return Reason.INDEX
     # beside other names, _all is as invalid as any name with an underscore

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     NO_INDEX = "index not in the log"
     INDEX = "no name of an index"
     CLUSTER = "index of another cluster"
+    FAILURES = "failure store of a data stream"
     DATE_INDEX = "date maths in the name of an index"
     OTHER_INDEX = "another index"
     MANY = "more names of indices than a URL takes (give --index a pattern)"

@@ -189,6 +189,21 @@ def test_a_byte_order_mark_costs_no_line(tmp_path: Path) -> None:
     assert (marked.requests, marked.excluded) == (whole.requests, whole.excluded)
 
 
+def test_nuls_of_a_full_disk_and_marks_of_files_put_together_cost_no_line(tmp_path: Path) -> None:
+    """A log that is truncated while its node goes on writing begins with as many NULs as it had bytes."""
+    for name in ("es-slow-log-8.log", "es-slow-log-text.log"):
+        plain = (LOGS / name).read_bytes()
+        first, second, rest = plain.split(b"\n", 2)
+        nuls = b"\0" * 5000
+        torn = [nuls, first, b"\n", nuls, b"\n", first[:-20], nuls, second, b"\n\xef\xbb\xbf", rest]
+        (tmp_path / name).write_bytes(b"".join(torn))
+        whole = import_logs([LOGS / name], tmp_path / f"whole-{name}")
+        summary = import_logs([tmp_path / name], tmp_path / f"torn-{name}")
+        line = "line cut off or not of the format"
+        assert summary.requests == whole.requests
+        assert summary.excluded == {**whole.excluded, line: whole.excluded.get(line, 0) + 1}
+
+
 BODY = json.dumps({"query": {"match_all": {}}})
 
 
@@ -308,6 +323,17 @@ def test_an_index_of_another_cluster_is_counted_as_such(tmp_path: Path) -> None:
     lines = [query_line({}), query_line({}, indices=["far:logs-*"])]
     excluded = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out").excluded
     assert excluded == {"index of another cluster": 1}
+
+
+def test_a_part_of_a_data_stream_is_read_as_elasticsearch_reads_it(tmp_path: Path) -> None:
+    names = ("logs::data", "logs-*::data,-logs-old", "logs::failures", "logs,logs::failures")
+    lines = [query_line({}, indices=name.split(",")) for name in names]
+    excluded = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out").excluded
+    paths = [row["path"] for row in requests(tmp_path / "out")]
+    assert (paths, excluded) == (
+        ["/logs/_search", "/logs-*,-logs-old/_search"],
+        {"failure store of a data stream": 2},
+    )
 
 
 @pytest.mark.parametrize(
