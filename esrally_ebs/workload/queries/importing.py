@@ -6,15 +6,17 @@ Reads the logs once, or twice if lines of slow logs are not in order of time.
 import hashlib
 import heapq
 import os
+import re
 import secrets
+import shlex
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -38,6 +40,8 @@ _PREFIX: Final = _TIME_DIGITS + 12  # time and position in the log
 AUTO: Final = "auto"
 _LINES_TO_LOOK_AT: Final = 2_000  # a container's log begins with messages of the starting node
 _NAMES_TO_SHOW: Final = 5
+_MAX_PATH: Final = 200  # characters
+_NAME: Final = re.compile("[a-zA-Z_][a-zA-Z_0-9]*")  # which jq takes without quotes
 _Used = TypeVar("_Used")
 
 
@@ -403,7 +407,7 @@ def _detected(log: Log) -> Format | None:
             if format_.matches(line):
                 return format_
         begins_with_header |= log.line == 1 and is_header(line)
-        hints += [what for pattern, what in NOT_READ if pattern.match(line)]
+        hints += _hints(line) if not hints else []
     if begins_with_header:
         return FORMATS["msearch"]
     if hints:
@@ -411,6 +415,36 @@ def _detected(log: Log) -> Format | None:
     if not log.line:
         raise _empty(log)
     return None
+
+
+def _hints(line: bytes) -> list[str]:
+    """What a line of an unreadable format is, and what to do about it."""
+    try:
+        way = _way_in(orjson.loads(line))
+    except orjson.JSONDecodeError:
+        way = ""
+    within = [f"a log within other JSON; take it out: jq {way}"] if way else []
+    return within + [what for pattern, what in NOT_READ if pattern.match(line)]
+
+
+def _way_in(node: Any, path: str = "") -> str:  # noqa: ANN401 - what JSON can hold
+    """Arguments of jq that take a log's lines out of JSON around them; "" if there are none in it."""
+    text = orjson.dumps(node) if isinstance(node, dict) and path else b""
+    text = node.encode() if isinstance(node, str) else text
+    if text and any(format_.has_arrivals and format_.matches(text) for format_ in FORMATS.values()):
+        option = "-c" if isinstance(node, dict) else "-rj" if text.endswith(b"\n") else "-r"
+        return f"{option} {shlex.quote(path or '.')}"
+    if len(path) > _MAX_PATH:
+        return ""
+    steps: Iterable[tuple[str, Any]] = ()
+    if isinstance(node, dict):
+        names = (name if _NAME.fullmatch(name) else orjson.dumps(name).decode() for name in node)
+        steps = ((f"{path}.{name}", part) for name, part in zip(names, node.values(), strict=True))
+    elif isinstance(node, list):
+        is_row = path.endswith("]")  # of a table: a text has its place
+        places = (f"[{at}]" if is_row and isinstance(part, str) else "[]" for at, part in enumerate(node))
+        steps = ((f"{path or '.'}{place}", part) for place, part in zip(places, node, strict=True))
+    return next(filter(None, (_way_in(part, step) for step, part in steps)), "")
 
 
 def _unknown(log: Log) -> FormatError:

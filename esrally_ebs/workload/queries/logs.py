@@ -23,7 +23,6 @@ _BOM: Final = b"\xef\xbb\xbf"  # written before UTF-8 by some editors and shells
 _BUFFER_BYTES: Final = 128 << 10
 BEGINNING_BYTES: Final = 64 << 10
 
-_LIST: Final = "one list in JSON; write a line for each entry: jq -rc '.[]'"
 _NO_LINES: Final = (  # how files begin that have no line for each entry, and what to do
     (
         re.compile(rb'\x28\xb5\x2f\xfd|BZh\d|\xfd7zXZ|PK\x03\x04|\x1f[\x8b\x9d]|\x04"M\x18|(?s:.{257})ustar'),
@@ -33,7 +32,10 @@ _NO_LINES: Final = (  # how files begin that have no line for each entry, and wh
         re.compile(rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]"),
         "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8",
     ),
-    (re.compile(rb"\s*\[\s*\n"), _LIST),  # its last entry has no comma behind it
+    (  # its last entry has no comma behind it
+        re.compile(rb"\s*\[\s*\n"),
+        "one list in JSON; write a line for each entry: jq -rc '.[]'",
+    ),
 )
 
 NOT_READ: Final = (  # how lines of unreadable formats begin, and what to do
@@ -45,41 +47,12 @@ NOT_READ: Final = (  # how lines of unreadable formats begin, and what to do
         re.compile(rb'\{.*"elasticsearch\.querylog\.search_type" *:'),
         "a log of ES|QL's queries, which are not raced; give a log of searches",
     ),
-    (re.compile(rb'\s*\[\s*[{"]'), _LIST),
-    (re.compile(rb'"(\{\\"|\[\d)'), "a log within quotes; take the lines out: jq -r ."),
     (re.compile(rb"\s*\{\s*\Z"), "JSON over several lines; write one line for each entry: jq -c ."),
-    (
-        re.compile(rb'\{.*"hits" *: *\['),
-        "the answer of a search; take the documents out: jq -c '.hits.hits[]._source'",
-    ),
-    (
-        re.compile(rb'\{(.*, *)?"_source" *: *\{'),
-        "an export of an index; take the documents out: jq -c ._source",
-    ),
     (  # Docker's has line ends, or is a part of a line; Fluent Bit's is neither
         re.compile(rb'\{(?!.*"(_p|logtag)" *:)(.*, *)?"log" *: *"((?:[^"\\]++|\\(?!n").)*+\\n"|.{16000})'),
         "a container's log around another; take the lines out: jq -rj .log",
     ),
     (re.compile(rb'\{(.*, *)?"log" *: *"'), "a log within another; take the lines out: jq -r .log"),
-    (
-        re.compile(rb'\{(.*, *)?"MESSAGE" *: *"'),
-        "a journal around another log; take the lines out: jq -r .MESSAGE",
-    ),
-    (
-        re.compile(rb'\{(.*, *)?"(events|logEvents)" *: *\['),
-        "an export of CloudWatch; take the lines out: jq -r '(.events // .logEvents)[].message'",
-    ),
-    (
-        re.compile(rb'\{(.*[,{] *)?"([@\w]*message|original|line|textPayload|body|_raw)" *: *"\s*(\{|\[\d)'),
-        "a log within another, as shippers write it; take the lines out: jq -r .message (or .event.original; "
-        "of Loki .line, of Google .textPayload, of OpenTelemetry .body, of Splunk .result._raw, of Graylog "
-        """.full_message, of CloudWatch '."@message"')""",
-    ),
-    (
-        re.compile(rb'\{(.*, *)?"(jsonPayload|json)" *: *\{'),
-        "a log within another, as Google and Filebeat write it; take the entries out: "
-        "jq -c '.jsonPayload // .json'",
-    ),
     (
         re.compile(rb"\S+ std(out|err) [FP] "),
         "a container's log; take off the first three words of each line, and the end of one in parts (P): "

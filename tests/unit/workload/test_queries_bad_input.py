@@ -129,27 +129,8 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
         (json.dumps({"log": query_line(MATCH_ALL)}).encode(), "jq"),
         (f"[\n{query_line(MATCH_ALL)},\n{query_line(MATCH_ALL)}]".encode(), "jq -rc '.[]'"),
         (f"[\n{query_line(MATCH_ALL)},\n{query_line(MATCH_ALL)}\n]\n".encode(), "jq -rc '.[]'"),  # by line
-        (f"[{query_line(MATCH_ALL)}]\n".encode(), "jq -rc '.[]'"),
-        (json.dumps([query_line(MATCH_ALL)]).encode(), "jq -rc '.[]'"),
-        (json.dumps(query_line(MATCH_ALL)).encode(), "a log within quotes; take the lines out: jq -r ."),
-        (json.dumps({"stream": "stdout", "log": query_line(MATCH_ALL) + "\n"}).encode(), "jq -rj .log"),
         (json.dumps({"stream": "stdout", "log": "x" * 16384}).encode(), "jq -rj .log"),  # a part
-        (json.dumps({"_p": "F", "log": query_line(MATCH_ALL)}).encode(), "jq -r .log"),
         (json.dumps({"_p": "F", "log": "x" * 16384}).encode(), "jq -r .log"),
-        (json.dumps({"result": {"_raw": query_line(MATCH_ALL)}}).encode(), "of Splunk .result._raw"),
-        (json.dumps({"short_message": "x", "full_message": query_line(MATCH_ALL)}).encode(), ".full_message"),
-        (json.dumps({"PRIORITY": "6", "MESSAGE": query_line(MATCH_ALL)}).encode(), "jq -r .MESSAGE"),
-        (json.dumps({"log": {"offset": 0}, "message": query_line(MATCH_ALL)}).encode(), "jq -r .message"),
-        (json.dumps({"event": {"original": query_line(MATCH_ALL)}}).encode(), ".event.original"),
-        (
-            json.dumps({"_index": "i", "_source": json.loads(query_line(MATCH_ALL))}).encode(),
-            "jq -c ._source",
-        ),
-        (json.dumps({"_id": "", "_source": {"message": query_line(MATCH_ALL)}}).encode(), "jq -c ._source"),
-        (
-            json.dumps({"hits": {"hits": [{"_source": json.loads(query_line(MATCH_ALL))}]}}).encode(),
-            "jq -c '.hits.hits[]._source'",
-        ),
         (json.dumps(json.loads(query_line(MATCH_ALL)), indent=2).encode(), "jq -c ."),
         (b"Jan  2 10:00:00 node es[7]: " + query_line(MATCH_ALL).encode(), "take it off: sed"),
         (
@@ -158,17 +139,9 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
         ),
         (b"Jan  2 10:00:00 n es[7]: [2026-01-02T10:00:00,123][WARN ][i.s.s.query] [n] ", "[0-9]+"),
         (b"es01 | [2026-01-02T10:00:00,123][WARN ][c.s.r.slowlog] [n] took[1ms], ", "sed -E 's/^[^[]*("),
-        (json.dumps({"labels": {"app": "es"}, "line": query_line(MATCH_ALL)}).encode(), "of Loki .line"),
-        (json.dumps({"@timestamp": "", "@message": query_line(MATCH_ALL)}).encode(), """'."@message"'"""),
-        (
-            json.dumps({"textPayload": query_line(MATCH_ALL)}).encode(),
-            "of Google .textPayload",
-        ),
-        (json.dumps({"jsonPayload": json.loads(query_line(MATCH_ALL))}).encode(), "jq -c '.jsonPayload //"),
-        (json.dumps({"json": json.loads(query_line(MATCH_ALL))}).encode(), "jq -c '.jsonPayload // .json'"),
         (b"2023-05-16T13:43:25.434Z stdout F " + query_line(MATCH_ALL).encode(), "first three words"),
         (b"2023-05-16T13:43:25.434Z stdout P " + query_line(MATCH_ALL).encode(), 'awk \'{e = $3 == "P"'),
-        (json.dumps({"events": [{"message": query_line(MATCH_ALL)}]}).encode(), "jq -r '(.events //"),
+        (b"[" * 1000 + b"]" * 1000, "known format"),
         (b'@timestamp,@message\n2026-01-02 10:00:00.000,"{""a"": 1}"\n', "a table (CSV)"),
         (b"[2026-01-01T00:00:00,000][INFO ][o.e.n.Node] [n] started\n" * 300, "known format"),
         (b"\x1f\x8b\x08\x00garbage", "is the file whole"),
@@ -184,6 +157,54 @@ def test_a_log_that_is_none(
     assert code == 4
     assert says in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log"]
+
+
+LINE = query_line(MATCH_ALL)
+FIELDS = json.loads(LINE)
+STARTED = "[2026-01-01T00:00:00,000][INFO ][o.e.n.Node] [n] started"
+
+
+@pytest.mark.parametrize(
+    ("around", "jq"),
+    [
+        (LINE, "-r ."),
+        ([FIELDS], "-c '.[]'"),
+        ([STARTED, LINE], "-r '.[]'"),
+        ({"_source": FIELDS, "_index": "i"}, "-c ._source"),  # an export of an index
+        ({"_id": "", "_source": {"message": LINE}}, "-r ._source.message"),
+        ({"hits": {"total": 1, "hits": [{"_source": FIELDS}]}}, "-c '.hits.hits[]._source'"),
+        ({"stream": "stdout", "log": f"{LINE}\n"}, "-rj .log"),  # Docker
+        ({"_p": "F", "log": LINE}, "-r .log"),  # Fluent Bit
+        ({"log": {"offset": 0}, "message": LINE}, "-r .message"),  # Filebeat
+        ({"event": {"original": LINE}}, "-r .event.original"),
+        ({"json": FIELDS}, "-c .json"),
+        ({"PRIORITY": "6", "MESSAGE": LINE}, "-r .MESSAGE"),  # the journal
+        ({"result": {"_raw": LINE}}, "-r .result._raw"),  # Splunk
+        ({"short_message": "x", "full_message": LINE}, "-r .full_message"),  # Graylog
+        ({"labels": {"app": "es"}, "line": LINE}, "-r .line"),  # Loki's command, then its API
+        ({"data": {"result": [{"stream": {}, "values": [["1", LINE]]}]}}, "-r '.data.result[].values[][1]'"),
+        ({"events": [{"message": STARTED}, {"message": LINE}]}, "-r '.events[].message'"),  # CloudWatch
+        ({"@timestamp": "", "@message": LINE}, """-r '."@message"'"""),
+        ({"results": [[{"field": "@message", "value": LINE}]]}, "-r '.results[][].value'"),  # its Insights
+        ({"tables": [{"rows": [["2026", LINE]]}]}, "-r '.tables[].rows[][1]'"),  # Azure
+        ({"time": "", "properties": {"log": LINE}}, "-r .properties.log"),
+        ({"textPayload": LINE}, "-r .textPayload"),  # Google
+        ({"jsonPayload": FIELDS}, "-c .jsonPayload"),
+        ({"resourceLogs": [{"body": {"stringValue": LINE}}]}, "-r '.resourceLogs[].body.stringValue'"),
+        ({"it's": LINE}, """-r '."it'"'"'s"'"""),
+    ],
+)
+def test_a_log_within_other_json_is_taken_out_by_what_the_line_says(
+    around: object, jq: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = write(tmp_path / "log", json.dumps({"started": True}), json.dumps(around))
+    code, line = refused(capsys, log, "--output", tmp_path / "out")
+    assert (code, line.partition("; take it out: jq ")[2]) == (4, jq)
+    if shutil.which("jq"):
+        text = json.dumps(around).encode()
+        lines = subprocess.run(f"jq {jq}", shell=True, input=text, capture_output=True, check=True).stdout
+        log.write_bytes(lines)
+        assert import_logs([log], tmp_path / "out").requests == 1
 
 
 def test_a_log_that_begins_with_how_the_node_starts_is_read(tmp_path: Path) -> None:
