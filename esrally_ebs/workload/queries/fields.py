@@ -10,20 +10,15 @@ from typing import Any, Final
 
 import orjson
 
-from esrally_ebs.workload.queries.search import FIELD_ERRORS, hash_client, parse_time
+from esrally_ebs.workload.queries.search import FIELD_ERRORS, hash_client, parse_time, words
 
 Fields = Mapping[str, Any]
 
 _NESTED: Final = frozenset(("elasticsearch", "http", "event", "url", "log"))
 # what shippers may have parsed as well
-_BODIES: Final = frozenset(
-    (
-        "elasticsearch.querylog.query",
-        "elasticsearch.slowlog.source",
-        "elasticsearch.slowlog.source_query",
-        "http.request.body.content",
-        "request.body",
-    )
+_BODIES: Final = words(
+    "elasticsearch.querylog.query elasticsearch.slowlog.source elasticsearch.slowlog.source_query "
+    "http.request.body.content request.body"
 )
 
 

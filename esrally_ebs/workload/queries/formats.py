@@ -33,6 +33,7 @@ from esrally_ebs.workload.queries.search import (
     Reason,
     Skipped,
     parse_time,
+    words,
 )
 
 Parser = Callable[[Iterable[bytes]], Iterator[Entry]]
@@ -95,28 +96,22 @@ def _one_entry(entry: Callable[[Fields], Entry]) -> Parser:
     return _json_lines(lambda fields: (entry(fields),))
 
 
-def _with_keys(*keys: str) -> Callable[[bytes], bool]:
-    """A test whether a line is a JSON object with all of these keys."""
+def _with_keys(*alternatives: set[str]) -> Callable[[bytes], bool]:
+    """A test whether a line is a JSON object with all keys of one of these sets."""
 
     def matches(line: bytes) -> bool:
         try:
             fields = orjson.loads(line)
         except orjson.JSONDecodeError:
             return False
-        return isinstance(fields, dict) and all(key in flat(fields) for key in keys)
+        return isinstance(fields, dict) and any(keys <= flat(fields).keys() for keys in alternatives)
 
     return matches
 
 
 # For each log in JSON, a field that marks its line as a search.
-_OF_SEARCHES: Final = frozenset(
-    (
-        "elasticsearch.querylog.type",
-        "elasticsearch.slowlog.total_shards",
-        "total_shards",
-        "phase_took",
-        "phase_took_millis",
-    )
+_OF_SEARCHES: Final = words(
+    "elasticsearch.querylog.type elasticsearch.slowlog.total_shards total_shards phase_took phase_took_millis"
 )
 
 
@@ -411,7 +406,7 @@ _ALL: Final = (
     Format(
         name="es-query-log",
         title="Elasticsearch query log (9.4 and later)",
-        matches=_with_keys(_KIND),
+        matches=_with_keys({_KIND}),
         parse=_one_entry(_query_log),
         lacks="what took less than elasticsearch.querylog.threshold, where that is set, is missing; "
         f"entries are dropped under load; {_NO_PARAMETERS}",
@@ -419,14 +414,14 @@ _ALL: Final = (
     Format(
         name="es-slow-log-8",
         title="Elasticsearch 8 search slow log",
-        matches=lambda line: _with_keys(_SLOW_8.source)(line) or _with_keys(_SOURCE_OF_TEXT)(line),
+        matches=_with_keys({_SLOW_8.source}, {_SOURCE_OF_TEXT}),
         parse=_SLOW_LOG,
         lacks=_SHARDS,
     ),
     Format(
         name="es-slow-log-7",
         title="Elasticsearch 7 search slow log",
-        matches=lambda line: b'"index_search_slowlog"' in line and _with_keys("message", "source")(line),
+        matches=lambda line: b'"index_search_slowlog"' in line and _with_keys({"message", "source"})(line),
         parse=_SLOW_LOG,
         lacks=_SHARDS,
     ),
@@ -440,9 +435,8 @@ _ALL: Final = (
     Format(
         name="es-audit",
         title="Elasticsearch audit log with request bodies",
-        matches=lambda line: (
-            _with_keys("event.action", "url.path")(line)
-            or _with_keys("event.action", "url.original", "elasticsearch.audit.layer")(line)
+        matches=_with_keys(
+            {"event.action", "url.path"}, {"event.action", "url.original", "elasticsearch.audit.layer"}
         ),
         parse=_json_lines(_audit_log),
         lacks="an audit log has no durations and no hits",
@@ -450,9 +444,7 @@ _ALL: Final = (
     Format(
         name="opensearch-slow-log",
         title="OpenSearch search request slow log (JSON)",
-        matches=lambda line: (
-            _with_keys("phase_took_millis", "source")(line) or _with_keys("phase_took", "source")(line)
-        ),
+        matches=_with_keys({"phase_took_millis", "source"}, {"phase_took", "source"}),
         parse=_one_entry(_request_slow_log),
         lacks=f"{_THRESHOLD}; {_NO_PARAMETERS}",
     ),
@@ -466,7 +458,7 @@ _ALL: Final = (
     Format(
         name="queries",
         title="our own queries.ndjson",
-        matches=_with_keys("at", "method", "path"),
+        matches=_with_keys({"at", "method", "path"}),
         parse=_json_lines(_own),
         lacks="",
     ),

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -429,22 +429,20 @@ def _hints(line: bytes) -> list[str]:
 
 def _way_in(node: Any, path: str = "") -> str:  # noqa: ANN401 - what JSON can hold
     """Arguments of jq that take a log's lines out of JSON around them; "" if there are none in it."""
-    text = orjson.dumps(node) if isinstance(node, dict) and path else b""
-    text = node.encode() if isinstance(node, str) else text
+    is_object = isinstance(node, dict)
+    text = node.encode() if isinstance(node, str) else orjson.dumps(node) if is_object and path else b""
     if text and any(format_.has_arrivals and format_.matches(text) for format_ in FORMATS.values()):
-        option = "-c" if isinstance(node, dict) else "-rj" if text.endswith(b"\n") else "-r"
+        option = "-c" if is_object else "-rj" if text.endswith(b"\n") else "-r"
         return f"{option} {shlex.quote(path or '.')}"
-    if len(path) > _MAX_PATH:
-        return ""
-    steps: Iterable[tuple[str, Any]] = ()
-    if isinstance(node, dict):
-        names = (name if _NAME.fullmatch(name) else orjson.dumps(name).decode() for name in node)
-        steps = ((f"{path}.{name}", part) for name, part in zip(names, node.values(), strict=True))
-    elif isinstance(node, list):
-        is_row = path.endswith("]")  # of a table: a text has its place
-        places = (f"[{at}]" if is_row and isinstance(part, str) else "[]" for at, part in enumerate(node))
-        steps = ((f"{path or '.'}{place}", part) for place, part in zip(places, node, strict=True))
-    return next(filter(None, (_way_in(part, step) for step, part in steps)), "")
+    parts = node.items() if is_object else enumerate(node) if isinstance(node, list) else ()
+    for key, part in parts if len(path) < _MAX_PATH else ():
+        if is_object:
+            step = f"{path}.{key if _NAME.fullmatch(str(key)) else orjson.dumps(key).decode()}"
+        else:  # a text within a table has its place
+            step = f"{path or '.'}[{key if path.endswith(']') and isinstance(part, str) else ''}]"
+        if way := _way_in(part, step):
+            return way
+    return ""
 
 
 def _unknown(log: Log) -> FormatError:

@@ -48,11 +48,10 @@ NOT_READ: Final = (  # how lines of unreadable formats begin, and what to do
         "a log of ES|QL's queries, which are not raced; give a log of searches",
     ),
     (re.compile(rb"\s*\{\s*\Z"), "JSON over several lines; write one line for each entry: jq -c ."),
-    (  # Docker's has line ends, or is a part of a line; Fluent Bit's is neither
-        re.compile(rb'\{(?!.*"(_p|logtag)" *:)(.*, *)?"log" *: *"((?:[^"\\]++|\\(?!n").)*+\\n"|.{16000})'),
-        "a container's log around another; take the lines out: jq -rj .log",
+    (
+        re.compile(rb'\{(.*, *)?"log" *: *"'),
+        "a container's log, of lines in parts; put them together: jq -rj .log (of Fluent Bit: jq -r .log)",
     ),
-    (re.compile(rb'\{(.*, *)?"log" *: *"'), "a log within another; take the lines out: jq -r .log"),
     (
         re.compile(rb"\S+ std(out|err) [FP] "),
         "a container's log; take off the first three words of each line, and the end of one in parts (P): "

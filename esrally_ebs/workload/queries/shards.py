@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
-from esrally_ebs.workload.queries.search import LoggedSearch, Part
+from esrally_ebs.workload.queries.search import LoggedSearch, Part, words
 
 SLACK_S: Final = 2.0
 FAST_SLACK_S: Final = 0.25
@@ -56,23 +56,11 @@ _Key = tuple[str, str | None, int, str]
 class _Request:
     """A request that may get further lines."""
 
-    __slots__ = (
-        "after_none",
-        "body",
-        "end_us",
-        "first",
-        "hits",
-        "indices",
-        "is_parted",
-        "key",
-        "like",
-        "looks_at",
-        "queried_us",
-        "shape",
-        "shards",
-        "slack_us",
-        "start_us",
-        "steps",
+    __slots__ = tuple(
+        words(
+            "after_none body end_us first hits indices is_parted key like looks_at queried_us shape shards "
+            "slack_us start_us steps"
+        )
     )
 
     def __init__(self, key: _Key, search: LoggedSearch, part: Part, end_us: int) -> None:
@@ -142,10 +130,8 @@ class _Request:
 
     def _is_like(self, part: "_Request") -> bool:
         """Whether sources are one but for what shards make of ranges."""
-        if self.after_none is not None:
-            return part.shape.endswith(self.after_none)
-        if part.after_none is not None:
-            return self.shape.endswith(part.after_none)
+        if after := self.after_none or part.after_none:
+            return self.shape.endswith(after) and part.shape.endswith(after)
         ranges = zip(_RANGE.findall(self.body), _RANGE.findall(part.body), strict=False)
         return self.shape == part.shape and all(
             one == other

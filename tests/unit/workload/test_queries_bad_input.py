@@ -129,8 +129,8 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
         (json.dumps({"log": query_line(MATCH_ALL)}).encode(), "jq"),
         (f"[\n{query_line(MATCH_ALL)},\n{query_line(MATCH_ALL)}]".encode(), "jq -rc '.[]'"),
         (f"[\n{query_line(MATCH_ALL)},\n{query_line(MATCH_ALL)}\n]\n".encode(), "jq -rc '.[]'"),  # by line
-        (json.dumps({"stream": "stdout", "log": "x" * 16384}).encode(), "jq -rj .log"),  # a part
-        (json.dumps({"_p": "F", "log": "x" * 16384}).encode(), "jq -r .log"),
+        (json.dumps({"stream": "stdout", "log": "x" * 16384}).encode(), "together: jq -rj .log"),
+        (json.dumps({"_p": "F", "log": "x" * 16384}).encode(), "Fluent Bit: jq -r .log"),
         (json.dumps(json.loads(query_line(MATCH_ALL)), indent=2).encode(), "jq -c ."),
         (b"Jan  2 10:00:00 node es[7]: " + query_line(MATCH_ALL).encode(), "take it off: sed"),
         (
