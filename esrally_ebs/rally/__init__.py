@@ -3,7 +3,6 @@
 ``register`` is what a track's ``track.py`` calls.
 """
 
-from contextlib import suppress
 from typing import Any
 
 
@@ -17,7 +16,7 @@ def register(registry: Any, *, plan: str = "", of_track: bool = True) -> None:
         return
     registry.has_pack = True
     # imported here: the rest of the pack must be importable without Rally
-    from esrally.exceptions import SystemSetupError
+    from esrally.driver import scheduler
     from esrally.track import loader
 
     from esrally_ebs.rally import knee, open_loop, processor, request_source, runners
@@ -31,12 +30,11 @@ def register(registry: Any, *, plan: str = "", of_track: bool = True) -> None:
     registry.register_param_source(replay.PARAM_SOURCE, replay.Replay)
     registry.register_param_source(vectors.PARAM_SOURCE, vectors.Nearest)
     if registry.runner_registry:
-        for name, own in (
-            (open_loop.NAME, open_loop.OpenLoop),
-            (open_loop.ARRIVALS, open_loop.Arrivals),
-            (open_loop.DRAWN, open_loop.DrawnArrivals),
-            (knee.NAME, knee.StepSchedule),
-        ):
-            with suppress(SystemSetupError):  # registered in the process that forked this one
-                registry.register_scheduler(name, own)
+        # not by the registry, which refuses names that the process that forked this one has
+        vars(scheduler)["__SCHEDULERS"] |= {
+            open_loop.NAME: open_loop.OpenLoop,
+            open_loop.ARRIVALS: open_loop.Arrivals,
+            open_loop.DRAWN: open_loop.DrawnArrivals,
+            knee.NAME: knee.StepSchedule,
+        }
         runners.register(registry)

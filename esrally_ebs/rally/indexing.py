@@ -25,8 +25,19 @@ from esrally_ebs.model import Node
 from esrally_ebs.node import api
 from esrally_ebs.node.data_directory import end_upkeep
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
-from esrally_ebs.rally import any_track, open_loop
-from esrally_ebs.rally.schedule import PAGED, SEARCH_TAG, SEARCH_TYPES, before_tasks, is_search, may_index
+from esrally_ebs.rally import any_track, knee, open_loop
+from esrally_ebs.rally.request_source import PARAM_SOURCE
+from esrally_ebs.rally.schedule import (
+    BRING_BACK,
+    FIO,
+    PAGED,
+    SEARCH_TAG,
+    SEARCH_TYPES,
+    START,
+    before_tasks,
+    is_search,
+    may_index,
+)
 from esrally_ebs.rally.settings import use_nodes
 from esrally_ebs.units import MIB
 from esrally_ebs.workload.queries import replay
@@ -40,6 +51,7 @@ _NEEDS_MODULE = re.compile(
     r" for uri \[|No handler for type|plugins are installed|failed to find \w+ under name|Unknown \w+ type"
     r"|No processor type exists|lang not supported"
 )
+_OURS = {open_loop.NAME, open_loop.DRAWN, knee.NAME, PARAM_SOURCE, FIO, BRING_BACK, START}
 _BULK_CLIENTS = 2  # enough to keep two cores busy together with Elasticsearch's own threads
 
 
@@ -337,13 +349,22 @@ def _require_chosen(cfg: Any, track: str, challenge: str) -> None:
             )
 
 
-def _refusal(track: Any, task: Any) -> str:
-    """Why Rally cannot run a task; "" if it can."""
+def _misnamed(task: Any) -> str:
+    """Why a task's schedule or parameter source cannot be what it names; "" if they can."""
     name = task.operation.param_source
+    for ours in _OURS & {task.schedule, task.operation.type, name}:
+        return f"{ours!r} is what the pack itself calls so; give yours another name"
     if name and name not in vars(params)["__PARAM_SOURCES_BY_NAME"]:
         return f"no parameter source is registered as {name!r}"
     if task.schedule == open_loop.ARRIVALS and name != replay.PARAM_SOURCE:
         return f"schedule {task.schedule!r} is the times of an imported log, and its requests are of none"
+    return ""
+
+
+def _refusal(track: Any, task: Any) -> str:
+    """Why Rally cannot run a task; "" if it can."""
+    if reason := _misnamed(task):
+        return reason
     if task.operation.type == "composite" and (part := _misfit(task.operation.params.get("requests", []))):
         return f"its requests have {part:.80}, which is nothing that Rally does in a composite operation"
     try:
@@ -353,7 +374,7 @@ def _refusal(track: Any, task: Any) -> str:
         rate, units = task.target_throughput, _units(task.operation)
         if rate and units and rate.unit not in units:
             return f"target-throughput: {rate.unit!r} is not what Rally counts of it, {' or '.join(units)}"
-        if name != replay.PARAM_SOURCE:  # replay's would read all of a log for each template
+        if task.operation.param_source != replay.PARAM_SOURCE:  # which reads all of a log for each template
             loader.operation_parameters(track, task)
     except exceptions.RallyError as error:
         return str(error)

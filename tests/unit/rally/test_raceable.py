@@ -26,6 +26,10 @@ FLOW, ESQL = {"operation-type": "composite"}, {"operation-type": "esql", "query"
         ({"pages": 2}, "target-throughput", "9 docs/s", r"task q .*: 'docs/s' is not .* pages/s or ops/s;"),
         ({}, "target-throughput", "9 pages/s", r"task q .*throughput: 'pages/s' is .* it, ops/s; mend"),
         ({}, "schedule", "ebs-arrivals", r"task q .*'ebs-arrivals' is the times of an imported "),
+        ({}, "schedule", "ebs-open-loop", r"task q .*: 'ebs-open-loop' is what the pack itself calls so;"),
+        ({}, "schedule", "ebs-steps", r"task q .*: 'ebs-steps' is what the pack itself calls so;"),
+        ({"operation-type": "start-nodes"}, "", "", r"task q .*: 'start-nodes' is what the pack itself cal"),
+        ({"param-source": "ebs-on-arm"}, "", "", r"task q .*: 'ebs-on-arm' is what the pack itself calls"),
         (
             {**FLOW, "requests": ["x"]},
             "",
