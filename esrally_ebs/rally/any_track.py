@@ -58,7 +58,7 @@ def join(loader: ModuleType) -> None:
         if has_plugins(self):
             try:
                 load(self)
-            except exceptions.SystemSetupError as error:
+            except (exceptions.SystemSetupError, SystemExit) as error:
                 refuse(error)
         register(self, of_track=False)
 
@@ -67,8 +67,8 @@ def join(loader: ModuleType) -> None:
 
 def refuse(error: Any) -> NoReturn:
     """Raise PlanError for an error in a track's own code, which Rally describes only in its log."""
-    cause = error.__context__
-    if not isinstance(cause, Exception) or isinstance(cause, EbsError):
+    cause = error if isinstance(error, SystemExit) else error.__context__
+    if not isinstance(cause, Exception | SystemExit) or isinstance(cause, EbsError):
         raise error
-    text = f"{error.message}: {type(cause).__name__}: {cause}"
+    text = f"{getattr(error, 'message', 'track.py')}: {type(cause).__name__}: {cause}"
     raise PlanError(f"{' '.join(text.split())}; mend the track's code") from None
