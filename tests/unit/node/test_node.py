@@ -42,14 +42,16 @@ def test_a_node_that_keeps_its_indices_elsewhere_is_refused(
         life._node("a", "container", container, 1, tmp_path, "es:7")
 
 
-@pytest.mark.parametrize(("more", "waited_s"), [(10, None), (2, 5), (0, 3)])
+@pytest.mark.parametrize(
+    ("more", "look_s", "waited_s"), [(10, 0, None), (2, 0, 5), (0, 0, 3), (0, 8, 35), (10, 8, None)]
+)
 def test_a_node_is_waited_for_as_long_as_more_of_its_shards_come(
-    more: int, waited_s: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: int, look_s: float, waited_s: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With many of them, as a user's data may have, a start takes minutes."""
+    """With many of them, as a user's data may have, or on a busy machine, a start takes minutes."""
     asked, shards, now_s = itertools.count(), itertools.count(), [0.0]
     container = engine.Container(pid=1, running=True, exit_code=0, out_of_memory=False, ports={9200: 1})
-    monkeypatch.setattr(engine, "inspect", lambda name: container)
+    monkeypatch.setattr(engine, "inspect", lambda name: now_s.append(look_s) or container)
     monkeypatch.setattr(life.api, "is_ready", lambda port, nodes: next(asked) == 10)
     monkeypatch.setattr(life.api, "active_shards", lambda port: 7 + min(more, next(shards)))
     monkeypatch.setattr(life.api, "missing_shard", lambda port: "shard 3 is missing")
@@ -73,7 +75,7 @@ def test_a_node_whose_process_is_not_here_is_not_waited_for(
     no_pid = 2**31 - 1  # above any that the kernel gives
     container = engine.Container(pid=no_pid, running=True, exit_code=0, out_of_memory=False, ports={9200: 1})
     monkeypatch.setattr(engine, "inspect", lambda name: container)
-    monkeypatch.setattr(life, "_POLL_S", 0.0)
+    monkeypatch.setattr(life, "_POLL_S", 0.001)
     with pytest.raises(SetupError, match=r"arm a: the Docker engine does not share .* unset DOCKER_HOST"):
         life._wait(["a"], ["c"], [tmp_path], image="i")
 

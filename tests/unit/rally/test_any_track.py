@@ -159,7 +159,10 @@ def test_the_pack_comes_once_and_after_what_the_track_registers(
         ),
         ("import nowhere", r"component \[mine\]: ModuleNotFoundError: No module named 'nowhere'; mend"),
         ("x = 1", "AttributeError: module 'mine.track' has no attribute 'register'; mend"),
-        ("def register(registry):\n    raise SystemExit('no')", "^track.py: SystemExit: no; mend the track's"),
+        (
+            "def register(registry):\n    raise SystemExit('no')",
+            "^track.py: SystemExit: no; mend the track's",
+        ),
         ("raise SystemExit(3)", r"component \[mine\]: SystemExit: 3; mend the track's code"),
     ],
 )
