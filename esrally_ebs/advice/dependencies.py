@@ -24,7 +24,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from esrally_ebs.advice.recording import Recording
+from esrally_ebs.advice.recording import Recording, continuing
 from esrally_ebs.analysis.rounds import critical_t
 from esrally_ebs.units import KIB
 from esrally_ebs.volumes.virtual.replay import Column, Thread
@@ -98,17 +98,35 @@ def _read_one_by_one(recording: Recording) -> list[str]:
         if np.mean(come_s < took_s) > _MAX_EARLY:
             continue
         # compare I/Os of one size: more bytes take longer to read, and then to process
-        of_size = np.unique(ios["bytes"][one][mine], return_inverse=True)[1]
-        took_s, come_s = (
-            x - (np.bincount(of_size, x) / np.bincount(of_size))[of_size] for x in (took_s, come_s)
-        )
-        squares, spare = float(np.sum(took_s**2)), len(took_s) - np.ptp(of_size) - 2
-        if spare > 0 and squares > 0:
-            slope = float(np.sum(took_s * come_s)) / squares
-            error = math.sqrt(float(np.sum((come_s - slope * took_s) ** 2)) / spare / squares)
-            if slope - critical_t(int(spare) + 1, _CONFIDENCE) * error > _MIN_SLOPE:
-                tasks.append(str(name))
+        slope, half = slope_within(ios["bytes"][one][mine], took_s, come_s)
+        if slope - half > _MIN_SLOPE:
+            tasks.append(str(name))
     return tasks
+
+
+def slope_within(groups: Column, x: Column, y: Column) -> tuple[float, float]:
+    """Slope of y over x by least squares within groups, and half of its interval: infinite if not known."""
+    x, y = within(groups, x), within(groups, y)
+    squares, spare = float(np.sum(x**2)), len(x) - len(np.unique(groups)) - 1
+    if spare <= 0 or squares <= 0:
+        return 0.0, math.inf
+    slope = float(np.sum(x * y)) / squares
+    error = math.sqrt(float(np.sum((y - slope * x) ** 2)) / spare / squares)
+    return slope, critical_t(spare + 1, _CONFIDENCE) * error
+
+
+def within(groups: Column, values: Column) -> Column:
+    """Differences from the means of their groups."""
+    group = np.unique(groups, return_inverse=True)[1]
+    differences: Column = values - (np.bincount(group, values) / np.bincount(group))[group]
+    return differences
+
+
+def computed_s(thread: Thread) -> Column:
+    """What each request computes."""
+    ends = np.append(0, np.flatnonzero(thread.size == 0) + 1)
+    seconds: Column = np.diff(np.append(0.0, np.cumsum(thread.compute_s))[ends])
+    return seconds
 
 
 def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
@@ -263,17 +281,11 @@ def access_patterns(recording: Recording, thread: Thread) -> list[AccessPattern]
     ios, first = recording.ios, recording.first
     request = np.repeat(np.arange(recording.requests), np.diff(first))
     places = np.arange(len(request)) + request
-    continuing = np.zeros(len(request), bool)
-    for number in range(recording.requests):
-        here = slice(int(first[number]), int(first[number + 1]))
-        follows = _followers({name: column[here] for name, column in ios.items()})
-        continuing[[here.start + io for io in follows.values()]] = True
+    continues = continuing(ios["offset"], ios["bytes"], request)
     done = np.searchsorted(np.sort(ios["done_s"]), ios["at_s"], "right")
     in_flight = np.arange(1, len(request) + 1) - done
     waited = np.isin(places, thread.needed)
-    ends = np.append(0, np.flatnonzero(thread.size == 0) + 1)
-    computed_s = np.diff(np.append(0.0, np.cumsum(thread.compute_s))[ends])
-    patterns = []
+    patterns, computing_s = [], computed_s(thread)
     for task in dict.fromkeys(recording.task):
         of = recording.task == task
         mine = of[request]
@@ -289,10 +301,10 @@ def access_patterns(recording: Recording, thread: Thread) -> list[AccessPattern]
                 ios=float(mine.sum()) / requests,
                 bytes=float(ios["bytes"][mine].sum()) / requests,
                 writes=mean(ios["write"]),
-                continuing=mean(continuing),
+                continuing=mean(continues),
                 waited_for=mean(waited),
                 in_flight=mean(in_flight),
-                computing=float(computed_s[of].sum()) / took_s,
+                computing=float(computing_s[of].sum()) / took_s,
             )
         )
     return patterns

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy import special
 
-from esrally_ebs.advice.dependencies import PAGE_BYTES, access_patterns
+from esrally_ebs.advice.dependencies import PAGE_BYTES, access_patterns, computed_s, slope_within, within
 from esrally_ebs.advice.recording import Recording, doubt_of_credits
 from esrally_ebs.analysis.rounds import Estimate, critical_t
 from esrally_ebs.catalog.limits import CREDITS, Limit, Model, Service
@@ -21,6 +21,7 @@ from esrally_ebs.volumes.virtual.replay import Column, Load, Replayed, Thread, r
 PERCENTILES: tuple[float, ...] = (50, 90, 99)  # always predicted; another one if the bound is on it
 MAX_ERROR = {50: 0.03, 99: 0.10}  # allowed error of the self-check, by percentile
 MAX_TASK_ERROR = 0.10  # of one task, beyond possible chance
+_MAX_STRAY = 0.10  # share of I/Os that vary among a task's requests without effect on their time
 MAX_SLOPE_ERROR = 0.10  # beyond the interval of the measured slope
 MIN_PERTURBED_ROUNDS = 4
 _SEEDS = range(1, 5)  # latencies are drawn once per seed
@@ -245,11 +246,26 @@ class Predictor:
                     f" {error:+z.1%} off on the recorded volume, of which {of_luck:.1%} may be luck (allowed"
                     f" beyond: {MAX_TASK_ERROR:.0%}); no advice. {self._doubt}"
                 )
+        if self.recording.logged and self._lacks_ios:
+            raise MeasurementError(
+                f"{fails}: requests of a task take as long with fewer I/Os, so some seem to be missing,"
+                f" or others'; no advice. {self._doubt}"
+            )
         if self.slope is not None and not self.slope.agrees:
             raise MeasurementError(
                 f"{fails}: {self.slope}; what requests wait for is not"
                 " understood, so no advice. Record again on a quiet machine"
             )
+
+    @property
+    def _lacks_ios(self) -> bool:
+        """Whether a task's requests take as long where they have fewer I/Os.
+
+        The time of an I/O that is missing counts as computing, which sound requests do not do more of then.
+        """
+        ios, task = np.diff(self.recording.first), self.recording.task
+        slope, half = slope_within(task, ios, self.recording.latency_s + computed_s(self._thread))
+        return slope + half < 0 and float(np.var(within(task, ios))) > _MAX_STRAY * float(ios.mean())
 
     @property
     def _doubt(self) -> str:

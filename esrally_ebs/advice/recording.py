@@ -434,8 +434,8 @@ def _crossing(reads: pa.Table, edges_s: tuple[Column, Column], *, closely: bool)
     At ends, ignores reads that continue another of the request: they were read ahead, and may never be
     needed. At begins, too, if the next request may follow ``closely``.
     """
-    request = np.searchsorted(edges_s[0], reads["at_s"].to_numpy(), "right")
-    asked = reads.filter(pa.array(~_continuing(reads, request)))
+    begin, size, at_s = (reads[name].to_numpy() for name in ("offset", "bytes", "at_s"))
+    asked = reads.filter(pa.array(~continuing(begin, size, np.searchsorted(edges_s[0], at_s, "right"))))
     shares = [0.0]
     for times_s, ios in zip(edges_s, (asked if closely else reads, asked), strict=True):
         before = np.searchsorted(ios["at_s"].to_numpy(), times_s) - 1
@@ -473,10 +473,9 @@ def _require_no_hole(session: Session, arm: str, whole: Recording, outside_s: Co
             )
 
 
-def _continuing(reads: pa.Table, request: Column) -> Column:
-    """Mask of reads that begin where an earlier one of the same request ends."""
-    begin = reads["offset"].to_numpy()
-    ends = zip(request.tolist(), (begin + reads["bytes"].to_numpy()).tolist(), strict=True)
+def continuing(begin: Column, size: Column, request: Column) -> Column:
+    """Mask of I/Os that begin where an earlier one of the same request ends."""
+    ends = zip(request.tolist(), (begin + size).tolist(), strict=True)
     ended: dict[tuple[int, int], int] = {}
     for place, end in enumerate(ends):
         ended.setdefault(end, place)

@@ -10,6 +10,8 @@ import pytest
 from recorded_requests import BLOCK, GP3, IOS, REQUESTS, logged, recorded, recording
 from sample_rows import table
 
+from esrally_ebs.advice.dependencies import thread_of
+from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import recording_of
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Event
@@ -68,6 +70,12 @@ def stretch_removed(made: Session, draw: np.random.Generator) -> pa.Table:
     return pa.concat_tables([made.telemetry.slice(0, begin), made.telemetry.slice(begin + rows // 3)])
 
 
+def short_stretches_removed(made: Session, draw: np.random.Generator) -> pa.Table:
+    """A third of the requests, by chance, without their I/Os."""
+    lacking = draw.permutation(REQUESTS) < REQUESTS // 3
+    return made.telemetry.filter(pa.array(np.repeat(~lacking, IOS)))
+
+
 def clock_shifted(made: Session, draw: np.random.Generator) -> pa.Table:
     return moved(made.telemetry, draw.choice([-1, 1]) * np.exp(draw.uniform(np.log(0.008), np.log(3600))))
 
@@ -100,6 +108,24 @@ def counted(made: Session, reads: int = IOS) -> list[Event]:
         at_s = one["started_s"] + one["service_time_s"]
         events.append(Event(at_s=at_s, kind="io", arm="a", fields=fields))
     return events
+
+
+@pytest.mark.parametrize("broken", [third_removed, stretch_removed, short_stretches_removed])
+def test_a_trace_without_count_that_lacks_a_third_of_a_logs_ios_is_refused_in_20_of_20(
+    broken: Breaking,
+) -> None:
+    """Another tool's: what its requests waited for I/Os that are missing was predicted as computing."""
+    made = logged()
+
+    def check(ios: pa.Table) -> None:
+        note = Event(at_s=0.0, kind="trace", arm="a", fields={"ios": ios.num_rows, "lost": 0, "missed": 0})
+        of = recording_of(replace(made, events=(note,)), ios, "a")
+        Predictor(of, thread_of(of)).require_right()
+
+    check(made.telemetry)
+    for seed in range(20):
+        with pytest.raises(MeasurementError):
+            check(broken(made, np.random.default_rng(seed)))
 
 
 def test_requests_that_overlap_are_refused() -> None:
