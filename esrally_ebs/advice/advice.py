@@ -4,6 +4,7 @@ import math
 from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import heappop, heappush
 from itertools import pairwise, product
 from typing import TypeVar
@@ -310,15 +311,13 @@ def advise(
     def rank(option: Option) -> tuple[float, ...]:
         return _preference(option.spec, option.usd, option.value_s)
 
-    def price_of(spec: VolumeSpec) -> cost.Price | None:
-        return cost.of_arms([spec], region, prices=prices)[0].price
-
+    price_of = partial(_price_of, region=region, prices=prices)
     options = sorted((option_of(*one) for one in priced), key=rank)
     today = _written_out(today)
     best = _cheapest(options, today, types, price_of, option_of)
     if best is not None and best not in options:
         insort(options, best, key=rank)
-    price = cost.of_arms([today], region, usage={today.name: used}, prices=prices)[0].price
+    price = price_of(today, used=used)
     check = predictor.check if predictor.load is None else predictor.predict(predictor.check.spec)
     own = Option(price=price, prediction=replace(check, spec=today), bound=bound)
     keeping = [best] if best else []
@@ -397,22 +396,25 @@ def usage_options(
     def rank(option: UsageOption) -> tuple[float, ...]:
         return _preference(option.spec, _usd(option.price), option.usage.limited_s)
 
-    def price_of(spec: VolumeSpec) -> cost.Price | None:
-        return cost.of_arms([spec], region, prices=prices)[0].price
-
+    price_of = partial(_price_of, region=region, prices=prices)
     made = sorted((option_of(*one) for one in priced), key=rank)
     best = _cheapest(made, today, types, price_of, option_of, dearer=0.0)
     rounded = next((option for option in made if option.keeps), None)
     if best and rounded and _usd(best.price) * (1 + _DEARER) < _usd(rounded.price):
         insort(made, best, key=rank)
-    used = {today.name: _used(columns)}
-    front = [option_of(today, cost.of_arms([today], region, usage=used, prices=prices)[0].price)]
+    front = [option_of(today, price_of(today, used=_used(columns)))]
     if front[0].price is None:
         unpriced = tuple(dict.fromkeys((*unpriced, today.type)))
     for option in made:
         if len(front) == 1 or option.shortfall < front[-1].shortfall:
             front.append(option)
     return front, unpriced
+
+
+def _price_of(
+    spec: VolumeSpec, *, region: str, prices: cost.PriceList, used: cost.Usage = cost.NO_USAGE
+) -> cost.Price | None:
+    return cost.of_arms([spec], region, usage={spec.name: used}, prices=prices)[0].price
 
 
 def _used(columns: Column) -> cost.Usage:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from esrally_ebs.advice.advice import Advice, Option, UsageOption
 from esrally_ebs.advice.cells import hours_text, setting_text
 from esrally_ebs.advice.prediction import Prediction, Predictor
-from esrally_ebs.advice.recording import requests_of
+from esrally_ebs.advice.recording import Recording, requests_of
 from esrally_ebs.catalog.cost import PRICES_VARIABLE
 from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import model_for
@@ -49,118 +49,99 @@ def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str
         *_unfinished(session),
         *_failed(session, predictor.check.spec.name),
         *session.warnings,
-        *_earlier(recording.earlier, recording.requests),
-        *_left_out(recording.halves),
-        *_warming_up(session, recording.quickening),
+        *_of_recording(session, recording),
         *price_warnings((*advice.options, advice.today), advice.unpriced, advice.region),
         *_own_prices(session),
         *by_use([advice.recorded], session),
         *_instance_burst(advice.today.prediction),
         *_queues(advice),
-        *_slower(recording.slower_s),
         _SEEN if recording.waits_seen else _INFERRED,
         *_UNKNOWN,
         _ONE_BY_ONE if advice.load is None else _AT_A_RATE,
     )
 
 
-def _unfinished(session: Session) -> list[str]:
+def _unfinished(session: Session) -> Iterator[str]:
     """A warning if the recording did not end properly."""
-    if session.state is State.COMPLETE:
-        return []
     reason = f" ({session.reason})" if session.reason else ""
-    return [
-        f"Session {session.id} is {session.state}{reason}: predicted are the requests that it has."
-        " Record again for as many as were planned."
-    ]
+    if session.state is not State.COMPLETE:
+        yield (
+            f"Session {session.id} is {session.state}{reason}: predicted are the requests that it has."
+            " Record again for as many as were planned."
+        )
 
 
-def _failed(session: Session, arm: str) -> list[str]:
+def _failed(session: Session, arm: str) -> Iterator[str]:
     """A warning if requests of the arm failed."""
     measured = requests_of(session, arm)
     failed = measured.filter(pc.invert(measured["success"])).num_rows
-    if not failed:
-        return []
-    return [f"{failed:,} of {measured.num_rows:,} requests failed while recorded: those are left out."]
+    if failed:
+        yield f"{failed:,} of {measured.num_rows:,} requests failed while recorded: those are left out."
 
 
-def _earlier(earlier: int, requests: int) -> list[str]:
-    """A warning where the volume no longer had the I/Os of the first requests."""
-    if not earlier:
-        return []
-    return [
-        f"{earlier:,} requests came before the oldest I/O that the volume had room for: predicted are the"
-        f" {requests:,} after them alone. Record fewer rounds, or fewer tasks, for all of them."
-    ]
+def _of_recording(session: Session, recording: Recording) -> Iterator[str]:
+    """Warnings about requests and I/Os that it lacks, a node that warmed up, and a foreign volume."""
+    if recording.earlier:
+        yield (
+            f"{recording.earlier:,} requests came before the oldest I/O that the volume had room for:"
+            f" predicted are the {recording.requests:,} after them alone. Record fewer rounds, or fewer"
+            " tasks, for all of them."
+        )
+    if recording.halves:
+        yield (
+            f"Of {recording.halves:,} I/Os the trace has no issue or no completion: they are left out, so"
+            " requests seem to compute meanwhile."
+        )
+    if recording.quickening >= _QUICKENING:
+        again = "Raise race.warmup_iterations" if session.plan.race else "Record again later, or for longer"
+        yield (
+            f"Requests took {recording.quickening:.0%} less in the second half of the recording: its node was"
+            " still warming up, and what requests compute is predicted as it was recorded, so too long."
+            f" {again}."
+        )
+    if slower_s := recording.slower_s:
+        way = "longer" if slower_s > 0 else "less"
+        yield (
+            f"Reads of the recorded volume take {abs(slower_s) * 1e3:.2f} ms {way} than its type's model,"
+            " which is taken to be so on every setting."
+        )
 
 
-def _left_out(halves: int) -> list[str]:
-    """A warning if I/Os lack their issue or completion."""
-    if not halves:
-        return []
-    return [
-        f"Of {halves:,} I/Os the trace has no issue or no completion: they are left out, so their requests"
-        " seem to compute meanwhile."
-    ]
-
-
-def _slower(seconds: float) -> list[str]:
-    """A warning where the recorded volume is none of ours."""
-    if not seconds:
-        return []
-    way = "longer" if seconds > 0 else "less"
-    return [
-        f"Reads of the recorded volume take {abs(seconds) * 1e3:.2f} ms {way} than its type's model, which is"
-        " taken to be so on every setting."
-    ]
-
-
-def _warming_up(session: Session, quickening: float) -> list[str]:
-    """A warning if requests became faster during the recording."""
-    if quickening < _QUICKENING:
-        return []
-    again = "Raise race.warmup_iterations" if session.plan.race else "Record again later, or for longer"
-    return [
-        f"Requests took {quickening:.0%} less in the second half of the recording: its node was still warming"
-        f" up, and what requests compute is predicted as it was recorded, so too long. {again}."
-    ]
-
-
-def _own_prices(session: Session) -> list[str]:
+def _own_prices(session: Session) -> Iterator[str]:
     """A warning if prices are the user's."""
-    own = own_prices(session)
-    return [f"Prices of {Path(own).name} go before ours."] if own else []
+    if own := own_prices(session):
+        yield f"Prices of {Path(own).name} go before ours."
 
 
-def _instance_burst(today: Prediction) -> list[str]:
+def _instance_burst(today: Prediction) -> Iterator[str]:
     """A warning if the instance allows less under a lasting load."""
     spec = today.spec
     rates = {limit.counts: limit.rate for limit in model_for(spec).instance_limits if limit.of_credits}
     texts = [f"{rates['operations']:,.0f} IOPS"] if "operations" in rates else []
     texts += [f"{rates['bytes'] / MIB:,.0f} MiB/s"] if "bytes" in rates else []
     if not texts:
-        return []
+        return
     last_s = min(seconds for name, seconds in today.credits_last_s.items() if name != CREDITS)
     lasts = "for good" if math.isinf(last_s) else hours_text(last_s)
-    return [
+    yield (
         f"{spec.instance} is predicted with all of its burst left, on each setting; with requests as on"
         f" today's volume that lasts {lasts}. Under a load that lasts it lets {' and '.join(texts)} through,"
         " to all its volumes together and whatever is bought."
-    ]
+    )
 
 
-def _queues(advice: Advice) -> list[str]:
+def _queues(advice: Advice) -> Iterator[str]:
     """A warning if queries may queue for a limit, which seconds of them hardly show."""
     option = advice.doubtful or advice.today
     if not option.queues or not option.may_keep:
-        return []
+        return
     limit, queued = max(option.prediction.queued.items(), key=itemgetter(1))
-    return [
+    yield (
         f"Queries use {option.prediction.used[limit]:.0%} of the {NAMES.get(limit, limit)} of"
         f" {setting_text(option.spec)}, and about {queued:.0%} of them find it used up, as they come by"
         " chance: such queues come once in minutes, and the seconds that are predicted hardly show them."
         " Take a setting of which less is used, or measure for minutes."
-    ]
+    )
 
 
 def most_used(option: Option) -> tuple[float, str]:
