@@ -53,6 +53,7 @@ def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str
         *price_warnings((*advice.options, advice.today), advice.unpriced, advice.region),
         *_own_prices(session),
         *by_use([advice.recorded], session),
+        *_dated(advice.recorded.date),
         *_instance_burst(advice.today.prediction),
         *_queues(advice),
         _SEEN if recording.waits_seen else _INFERRED,
@@ -111,6 +112,15 @@ def _own_prices(session: Session) -> Iterator[str]:
     """A warning if prices are the user's."""
     if own := own_prices(session):
         yield f"Prices of {Path(own).name} go before ours."
+
+
+def _dated(date: str | None) -> Iterator[str]:
+    """A warning if the recorded volume has the limits of a day in the past."""
+    if date:
+        yield (
+            f"Settings are those that were sold as of {date}, the recorded arm's date: what came later, and"
+            " higher limits since, are not looked at."
+        )
 
 
 def _instance_burst(today: Prediction) -> Iterator[str]:

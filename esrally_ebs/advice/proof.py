@@ -62,7 +62,9 @@ def plan_text(advice: Advice, session: Session) -> str:
         ("[cost]", {"region": region, "prices": prices, "read": cost.read, "written": cost.written})
     )
     tables.append(("[cache]", plan.cache.model_dump()))
-    design: dict[str, object] = {"rounds": plan.design.most_rounds, "reference": arms[0].name}
+    is_fixed = plan.design.knee is None and not plan.design.is_auto
+    rounds = plan.design.most_rounds if is_fixed else pc.max(session.samples["round"]).as_py()
+    design: dict[str, object] = {"rounds": rounds, "reference": arms[0].name}
     as_recorded = ("nodes", "order", "starts", "seed", "margin", "confidence")
     design |= {name: getattr(plan.design, name) for name in as_recorded}
     lines = [f"# Races what was advised for session {session.id} to keep {advice.bound}."]

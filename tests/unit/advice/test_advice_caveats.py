@@ -59,6 +59,19 @@ def test_types_without_a_price_in_a_region_are_left_out_and_said(predictor: Pred
         advise(predictor, GP3, LOOSE, region="mars")
 
 
+def test_a_volume_of_a_day_in_the_past_is_said_to_be_compared_with_those_of_that_day(
+    predictor: Predictor,
+) -> None:
+    """No gp3 was looked at beside a gp2 of 2019, and no line said so."""
+    gp2 = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None, date="2019-06")
+    advice = advise(predictor, gp2, LOOSE, region="us-east-1")
+    assert {option.spec.type for option in advice.options} == {"gp2", "st1"}
+    said = "Settings are those that were sold as of 2019-06, the recorded arm's date"
+    assert said in " ".join(build_advice(recorded(), advice, predictor).warnings)
+    with pytest.raises(PlanError, match=r"^--types gp3: none is sold for 100 GiB as of 2019-06; name others$"):
+        advise(predictor, gp2, LOOSE, region="us-east-1", types=["gp3"])
+
+
 @pytest.mark.parametrize(
     ("spec", "cost", "said"),
     [

@@ -75,6 +75,17 @@ def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None
     assert parse_plan(plan_text(advised, made), "prove").design.starts == 3  # it was one start of the nodes
 
 
+@pytest.mark.parametrize("keys", [{"design.rounds": "auto"}, {"design.rounds": 30}])
+def test_the_plan_has_as_many_rounds_as_were_recorded_where_their_number_was_open(
+    predictor: Predictor, keys: dict[str, object]
+) -> None:
+    """Of a recording that was decided after six rounds the race had 48."""
+    made = recorded()
+    made = replace(made, plan=parse_plan(plan_text(advised := advise_first(predictor), made), "p", keys))
+    rounds = 6 if keys["design.rounds"] == "auto" else 30
+    assert parse_plan(plan_text(advised, made), "prove").design.rounds == rounds
+
+
 def test_the_race_is_priced_in_the_region_of_the_advice(predictor: Predictor) -> None:
     """With --region its report had the prices of us-east-1, by which another setting may be the cheaper."""
     bound = Bound(percentile=90, seconds=1.0)
