@@ -347,8 +347,8 @@ def priced_settings(
     costs = cost.of_arms(sold, region, prices=prices)
     priced = [(spec, one.price) for spec, one in zip(sold, costs, strict=True) if one.price]
     if not priced:
-        day = f" as of {today.date}" if today.date else ""
-        none_sold = f"--types {','.join(types)}: none is sold for {today.size_bytes / GIB:g} GiB{day}; name others"
+        size = f"{today.size_bytes / GIB:g} GiB" + (f" as of {today.date}" if today.date else "")
+        none_sold = f"--types {','.join(types)}: none is sold for {size}; name others"
         raise PlanError(next((one.problem for one in costs), none_sold))
     without = [spec.type for spec, one in zip(sold, costs, strict=True) if not one.price]
     return priced, tuple(dict.fromkeys(without))
