@@ -164,7 +164,6 @@ def _setting(today: VolumeSpec, type_: str, point: Sequence[int]) -> VolumeSpec:
             iops=bought.get("iops"),
             throughput_bytes_per_s=bought.get("throughput_bytes_per_s"),
             credits=0.0,
-            read_latency=1.0,
             time_scale=1.0,
             mode=None,
             one_zone=False,
@@ -230,6 +229,12 @@ def _axes(type_: str, today: VolumeSpec) -> dict[str, list[int]]:
 
 def _usd(price: cost.Price | None) -> float:
     return price.usd if price else math.inf
+
+
+def _price_of(
+    region: str, prices: cost.PriceList, spec: VolumeSpec, used: cost.Usage = cost.NO_USAGE
+) -> cost.Price | None:
+    return cost.of_arms([spec], region, usage={spec.name: used}, prices=prices)[0].price
 
 
 def _cheapest(
@@ -311,13 +316,12 @@ def advise(
     def rank(option: Option) -> tuple[float, ...]:
         return _preference(option.spec, option.usd, option.value_s)
 
-    price_of = partial(_price_of, region=region, prices=prices)
     options = sorted((option_of(*one) for one in priced), key=rank)
-    today = _written_out(today)
+    today, price_of = _written_out(today), partial(_price_of, region, prices)
     best = _cheapest(options, today, types, price_of, option_of)
     if best is not None and best not in options:
         insort(options, best, key=rank)
-    price = price_of(today, used=used)
+    price = price_of(today, used)
     check = predictor.check if predictor.load is None else predictor.predict(predictor.check.spec)
     own = Option(price=price, prediction=replace(check, spec=today), bound=bound)
     keeping = [best] if best else []
@@ -387,6 +391,7 @@ def usage_options(
     is billed by the log. Raises PlanError for a type or region without settings or prices.
     """
     today, columns, prices = _written_out(today), columns_of(intervals), cost.price_list()
+    price_of = partial(_price_of, region, prices)
     priced, unpriced = priced_settings(today, types, region, prices)
 
     def option_of(spec: VolumeSpec, price: cost.Price | None) -> UsageOption:
@@ -396,13 +401,12 @@ def usage_options(
     def rank(option: UsageOption) -> tuple[float, ...]:
         return _preference(option.spec, _usd(option.price), option.usage.limited_s)
 
-    price_of = partial(_price_of, region=region, prices=prices)
     made = sorted((option_of(*one) for one in priced), key=rank)
     best = _cheapest(made, today, types, price_of, option_of, dearer=0.0)
     rounded = next((option for option in made if option.keeps), None)
     if best and rounded and _usd(best.price) * (1 + _DEARER) < _usd(rounded.price):
         insort(made, best, key=rank)
-    front = [option_of(today, price_of(today, used=_used(columns)))]
+    front = [option_of(today, price_of(today, _used(columns)))]
     if front[0].price is None:
         unpriced = tuple(dict.fromkeys((*unpriced, today.type)))
     for option in made:

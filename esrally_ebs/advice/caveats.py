@@ -100,11 +100,13 @@ def _of_recording(session: Session, recording: Recording) -> Iterator[str]:
             " still warming up, and what requests compute is predicted as it was recorded, so too long."
             f" {again}."
         )
-    if slower_s := recording.slower_s:
-        way = "longer" if slower_s > 0 else "less"
+    slower_s, times = recording.slower_s, recording.spec.read_latency
+    if slower_s or times != 1:
+        way = f"{abs(slower_s) * 1e3:.2f} ms {'longer' if slower_s > 0 else 'less'} than"
+        off = f"{times:g} times as long as in" if times != 1 else way
         yield (
-            f"Reads of the recorded volume take {abs(slower_s) * 1e3:.2f} ms {way} than its type's model,"
-            " which is taken to be so on every setting."
+            f"Reads of the recorded volume take {off} its type's model, which is taken to be so on every"
+            " setting."
         )
 
 

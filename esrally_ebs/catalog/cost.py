@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from esrally_ebs.catalog.volume_types import efs_mode, known_model
 from esrally_ebs.errors import PlanError
@@ -228,15 +228,10 @@ class ArmCost:
     """An arm's price and what it buys; ``price`` is None if ``problem`` says why."""
 
     arm: str
-    price: Price | None
+    price: Price | None = None
     problem: str = ""
-    iops: float | None  # sustained: without burst credits, ignoring the instance
-    bytes_per_s: float | None
-
-    @classmethod
-    def without(cls, arm: str, problem: str) -> Self:
-        """An arm without a price."""
-        return cls(arm=arm, price=None, problem=problem, iops=None, bytes_per_s=None)
+    iops: float | None = None  # sustained: without burst credits, ignoring the instance
+    bytes_per_s: float | None = None
 
     @property
     def usd_per_1000_iops(self) -> float | None:
@@ -309,11 +304,12 @@ def _arm_cost(
     spec: VolumeSpec, region: str, usage: Usage, prices: PriceList | None, on: str | None
 ) -> ArmCost:
     iops, bytes_per_s = sustained(spec)
+    price, problem = None, ""
     try:
         price = monthly(spec, region, usage=usage, prices=prices, on=on)
     except PlanError as error:
-        return ArmCost(arm=spec.name, price=None, problem=str(error), iops=iops, bytes_per_s=bytes_per_s)
-    return ArmCost(arm=spec.name, price=price, iops=iops, bytes_per_s=bytes_per_s)
+        problem = str(error)
+    return ArmCost(arm=spec.name, price=price, problem=problem, iops=iops, bytes_per_s=bytes_per_s)
 
 
 def _listed(type_: str) -> str:

@@ -77,20 +77,15 @@ def report_command(
     """Report on a session from its folder alone, on any machine."""
     form = format_of(form, output)
     recorded = _load(session)
-    built = _with_access(report.build(recorded, against=against), recorded)
+    built = report.build(recorded, against=against)
+    if (recorded.path / "trace").is_dir():
+        # imported here: most sessions have no trace, and commands on them begin sooner without
+        from esrally_ebs.advice.tables import with_access
+
+        built = with_access(built, recorded, SessionFolder(recorded.path).read_trace)
     if output is None or output.parent.resolve() != recorded.path.resolve():
         built = replace(built, raw=())  # a page elsewhere has no files of the session beside it
     give(built, form, output)
-
-
-def _with_access(built: report.Report, recorded: Session) -> report.Report:
-    """The report with the access pattern, if I/Os were recorded."""
-    if not (recorded.path / "trace").is_dir():
-        return built
-    # imported here: most sessions have no trace, and commands on them begin sooner without
-    from esrally_ebs.advice.tables import with_access
-
-    return with_access(built, recorded, SessionFolder(recorded.path).read_trace)
 
 
 @app.command("compare")

@@ -29,7 +29,7 @@ def costs(session: Session, settings: Sequence[VolumeSpec] = ()) -> tuple[ArmCos
     try:
         prices = cost.price_list(own_prices(session))
     except PlanError as error:
-        return tuple(ArmCost.without(spec.name, str(error)) for spec in specs)
+        return tuple(ArmCost(arm=spec.name, problem=str(error)) for spec in specs)
     used = {spec.name: usage for spec in specs}
     return cost.of_arms(specs, region_of(session)[0], usage=used, prices=prices, on=day)
 

@@ -59,6 +59,15 @@ def test_types_without_a_price_in_a_region_are_left_out_and_said(predictor: Pred
         advise(predictor, GP3, LOOSE, region="mars")
 
 
+def test_reads_that_a_plan_made_slower_are_as_slow_on_every_setting(predictor: Predictor) -> None:
+    """The cheapest that kept a bound was "that of today", which by the next line did not keep it."""
+    slow = replace(GP3, read_latency=2.0)
+    advice = advise(predictor, slow, LOOSE, region="us-east-1", types=["gp3"])
+    assert {option.spec.read_latency for option in advice.options} == {2.0}
+    said = "Reads of the recorded volume take 2 times as long as in its type's model, which is taken to be so"
+    assert said in " ".join(build_advice(recorded(), advice, predictor).warnings)
+
+
 def test_a_volume_of_a_day_in_the_past_is_said_to_be_compared_with_those_of_that_day(
     predictor: Predictor,
 ) -> None:
