@@ -277,9 +277,16 @@ def of_arms(
     on: str | None = None,
 ) -> tuple[ArmCost, ...]:
     """Price of every arm, in order; ``usage`` by arm. An arm without one has the reason in ``problem``."""
-    return tuple(
-        _arm_cost(spec, region, (usage or {}).get(spec.name, NO_USAGE), prices, on) for spec in specs
-    )
+    costs = list[ArmCost]()
+    for spec in specs:
+        used, price, problem = (usage or {}).get(spec.name, NO_USAGE), None, ""
+        try:
+            price = monthly(spec, region, usage=used, prices=prices, on=on)
+        except PlanError as error:
+            problem = str(error)
+        iops, rate = sustained(spec)
+        costs.append(ArmCost(arm=spec.name, price=price, problem=problem, iops=iops, bytes_per_s=rate))
+    return tuple(costs)
 
 
 def sustained(spec: VolumeSpec) -> tuple[float | None, float | None]:
@@ -298,18 +305,6 @@ def sustained(spec: VolumeSpec) -> tuple[float | None, float | None]:
     # An operation has at most this size: gp2 without credits moves less than its throughput.
     bytes_per_s = min(bytes_per_s, iops * model.accounting.max_io_bytes)
     return None if iops == inf else iops * spec.stripes, bytes_per_s * spec.stripes
-
-
-def _arm_cost(
-    spec: VolumeSpec, region: str, usage: Usage, prices: PriceList | None, on: str | None
-) -> ArmCost:
-    iops, bytes_per_s = sustained(spec)
-    price, problem = None, ""
-    try:
-        price = monthly(spec, region, usage=usage, prices=prices, on=on)
-    except PlanError as error:
-        problem = str(error)
-    return ArmCost(arm=spec.name, price=price, problem=problem, iops=iops, bytes_per_s=bytes_per_s)
 
 
 def _listed(type_: str) -> str:

@@ -60,14 +60,8 @@ Credits = Annotated[
 ]
 Region = Annotated[str, typer.Option(help="The region whose prices are used.")]
 Types = Annotated[str, typer.Option(help="Volume types to choose from, separated by commas.")]
-Size = Annotated[
-    str | None,
-    typer.Option(help="Size of today's volume, for example 500GiB; default: the session's, or the disk's."),
-]
-Type = Annotated[
-    str | None,
-    typer.Option("--type", help="The type of today's volume; default: the session's, or gp3."),
-]
+Size = Annotated[str | None, typer.Option(help="Today's size, as 500GiB; default: the session's or disk's.")]
+Type = Annotated[str | None, typer.Option("--type", help="Today's type; default: the session's, or gp3.")]
 Iops = Annotated[int | None, typer.Option(min=1, help="Its provisioned IOPS.")]
 Throughput = Annotated[str | None, typer.Option(help="Its provisioned throughput, for example 250MiB/s.")]
 Device = Annotated[str | None, typer.Option(help="The device, if the log has several.")]
