@@ -125,18 +125,12 @@ class Advice:
         return tuple(front)
 
     def neighbours(self) -> tuple[Option | None, Option | None]:
-        """The next cheaper and next dearer option of the front, around ``best``."""
-        assert self.best is not None
-        below = [
-            option
-            for option in self.front
-            if option.usd < self.best.usd and not option.prediction.falls_behind
-        ]
-        above = [
-            option
-            for option in self.front
-            if option.usd > self.best.usd and option.value_s < self.best.value_s
-        ]
+        """On the front: the next cheaper option, and the next dearer and faster that keeps the bound, too."""
+        best = self.best
+        assert best is not None
+        below = [one for one in self.front if one.usd < best.usd and not one.prediction.falls_behind]
+        dearer = [one for one in self.front if one.usd > best.usd and one.value_s < best.value_s]
+        above = [one for one in dearer if one.keeps]
         return (below[-1] if below else None), (above[0] if above else None)
 
 

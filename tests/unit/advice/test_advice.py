@@ -39,6 +39,20 @@ def test_the_cheapest_setting_whose_upper_end_keeps_the_bound_is_advised(predict
     assert times == list(accumulate(times, min))
 
 
+def test_a_step_up_keeps_the_bound_that_is_kept_already(predictor: Predictor) -> None:
+    """A dearer volume was offered as faster, whose interval reached beyond the bound."""
+    bound = Bound(percentile=90, seconds=1.0)
+    advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3", "io2"])
+    io2 = next(option for option in advice.options if option.spec.type == "io2")
+    assert advice.best is not None
+    assert advice.neighbours()[1] == io2
+    wide = tuple(replace(one, high=2.0) for one in io2.prediction.whole)
+    doubtful = replace(io2, prediction=replace(io2.prediction, whole=wide))
+    changed = replace(advice, options=tuple(doubtful if one is io2 else one for one in advice.options))
+    assert doubtful in changed.front
+    assert changed.neighbours()[1] is None
+
+
 def test_what_is_paid_by_use_today_is_part_of_todays_price(predictor: Predictor) -> None:
     """An EFS whose reads cost more than its storage was said to cost its storage, unlike in the report."""
     efs = VolumeSpec(name="a", type="efs", mode="elastic")
