@@ -132,4 +132,4 @@ def test_a_document_that_cannot_be_written_is_one_line(
     assert main(["gate", "s", "--max-slowdown", "p50=5%", "--junit", str(home / "no" / "gate.xml")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "gate.xml: No such file or directory" in error
+    assert "gate.xml: there is no folder" in error
