@@ -365,20 +365,14 @@ def _json(result: Result) -> str:
         "not_covered": study.not_covered,
         "remarks": parts.remarks,
         "tables": [_table(table) for table in parts.tables],
-        "plots": [
-            {
-                "title": plot.title,
-                "across": plot.across,
-                "up": plot.up,
-                "series": [
-                    {"name": curve.name, "points": list(zip(curve.x, curve.y, strict=True))}
-                    for curve in plot.curves
-                ],
-            }
-            for plot in parts.plots
-        ],
+        "plots": [_plot(plot) for plot in parts.plots],
     }
     return dump(document, indent=1) + "\n"
+
+
+def _plot(plot: Plot) -> dict[str, Any]:
+    series = [{"name": one.name, "points": list(zip(one.x, one.y, strict=True))} for one in plot.curves]
+    return {"title": plot.title, "across": plot.across, "up": plot.up, "series": series}
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -408,19 +402,9 @@ RENDERERS: Mapping[str, Callable[[Result], str]] = {
 
 
 def _record(figure: Figure) -> dict[str, str | float | None]:
-    published = figure.published
-    return {
-        "arm": published.arm,
-        "job": published.job,
-        "figure": published.kind.key,
-        "unit": published.kind.unit,
-        "published_low": published.low,
-        "published_high": published.high,
-        "corrected_low": figure.low,
-        "corrected_high": figure.high,
-        "ours": figure.ours,
-        "error": figure.error,
-        "tolerance": published.kind.tolerance,
-        "status": figure.status.value,
-        "note": published.outside,
-    }
+    published, kind = figure.published, figure.published.kind
+    what = {"arm": published.arm, "job": published.job, "figure": kind.key, "unit": kind.unit}
+    ends = {"published_low": published.low, "published_high": published.high}
+    ends |= {"corrected_low": figure.low, "corrected_high": figure.high}
+    ours = {"ours": figure.ours, "error": figure.error, "tolerance": kind.tolerance}
+    return {**what, **ends, **ours, "status": figure.status.value, "note": published.outside}
