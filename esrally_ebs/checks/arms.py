@@ -168,18 +168,10 @@ def _facts(
         for name, volume in volumes.items()
         for identity in [surveyed.identities[name]]
     )
-    limits = surveyed.limits
-    return Facts(
-        plan=plan,
-        arms=arms,
-        instance=InstanceFacts(
-            limits=limits, io_balance=balances.instance.get("io"), byte_balance=balances.instance.get("byte")
-        )
-        if limits
-        else None,
-        clock=_clock(api) if surveyed.on_aws else ClockFacts(),
-        unknown=tuple(unknown),
-    )
+    limits, io, byte = surveyed.limits, balances.instance.get("io"), balances.instance.get("byte")
+    instance = InstanceFacts(limits=limits, io_balance=io, byte_balance=byte) if limits else None
+    own_clock = _clock(api) if surveyed.on_aws else ClockFacts()
+    return Facts(plan=plan, arms=arms, instance=instance, clock=own_clock, unknown=tuple(unknown))
 
 
 def _initialised(volume: Volume, members: tuple[EbsVolume, ...]) -> tuple[EbsVolume, ...]:

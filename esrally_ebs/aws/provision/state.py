@@ -165,21 +165,13 @@ def _file_system(api: Api, history: History) -> EfsState | None:
     if not systems:
         return None
     raw = systems[0]
-    targets = api.call("efs", "DescribeMountTargets", FileSystemId=raw["FileSystemId"])["MountTargets"]
-    return EfsState(
-        id=raw["FileSystemId"],
-        state=raw["LifeCycleState"],
-        tags=tags_of(raw.get("Tags")),
-        targets=tuple(
-            MountTarget(
-                id=target["MountTargetId"],
-                state=target["LifeCycleState"],
-                address=target.get("IpAddress", ""),
-            )
-            for target in targets
-            if target["LifeCycleState"] != "deleted"
-        ),
+    id_, state = raw["FileSystemId"], raw["LifeCycleState"]
+    targets = tuple(
+        MountTarget(id=of["MountTargetId"], state=of["LifeCycleState"], address=of.get("IpAddress", ""))
+        for of in api.call("efs", "DescribeMountTargets", FileSystemId=id_)["MountTargets"]
+        if of["LifeCycleState"] != "deleted"
     )
+    return EfsState(id=id_, state=state, tags=tags_of(raw.get("Tags")), targets=targets)
 
 
 @dataclass(frozen=True, slots=True)
