@@ -225,11 +225,8 @@ def _on_aws(facts: Facts) -> list[ArmFacts]:
 
 def _described(arm: ArmFacts) -> str:
     volumes = listed(f"{each.volume_id} ({each.type})" for each in arm.members)
-    mode = (
-        f"{arm.file_system.file_system_id} (EFS, {arm.file_system.throughput_mode})"
-        if arm.file_system
-        else ""
-    )
+    system = arm.file_system
+    mode = f"{system.file_system_id} (EFS, {system.throughput_mode})" if system else ""
     return f"{arm.name} is {volumes or mode or arm.volume.identity}"
 
 

@@ -215,17 +215,12 @@ def initialised(facts: Facts) -> Check | None:
     known = [(arm, each) for arm, each in slow if each.initialised is not None]
     if known:
         volumes = listed(f"{arm.name} {each.volume_id} {each.initialised:.0%}" for arm, each in known)
-        return bad(
-            "initialised",
-            f"made from a snapshot and not yet all read from it: {volumes}",
-            mend,
-            value=volumes,
-        )
+        text = f"made from a snapshot and not yet all read from it: {volumes}"
+        return bad("initialised", text, mend, value=volumes)
     if slow:
         volumes = listed(f"{arm.name} {each.volume_id}" for arm, each in slow)
-        return unknown(
-            "initialised", f"made from a snapshot, and AWS does not say how much was read: {volumes}", mend
-        )
+        text = f"made from a snapshot, and AWS does not say how much was read: {volumes}"
+        return unknown("initialised", text, mend)
     if not any(arm.members for arm in facts.arms):
         return None
     return good("initialised", f"{len(made)} from snapshots", "no volume has blocks to fetch")
