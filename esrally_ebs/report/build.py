@@ -150,11 +150,8 @@ def utc(epoch_s: float) -> str:
 
 def _ended(session: Session) -> str:
     """The session's state, start and duration."""
-    length = (
-        ""
-        if session.ended_at is None
-        else f", {max(0.0, session.ended_at - session.started_at) / 60:.1f} min"
-    )
+    lasted_s = max(0.0, (session.ended_at or 0.0) - session.started_at)
+    length = "" if session.ended_at is None else f", {lasted_s / 60:.1f} min"
     why = f" ({session.reason})" if session.reason and session.state is not State.COMPLETE else ""
     return f"{session.state}{why}, started {utc(session.started_at)}{length}"
 

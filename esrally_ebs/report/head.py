@@ -334,14 +334,8 @@ def _counts(comparisons: Sequence[Comparison], margin: float) -> str:
     for word in Verdict:
         of_kind = [c for c in comparisons if c.verdict is word]
         if of_kind:
-            every = len(of_kind) == len(comparisons)
-            share = (
-                f"all {len(of_kind)}"
-                if every
-                else f"{len(of_kind)}"
-                if parts
-                else f"{len(of_kind)} of {len(comparisons)}"
-            )
+            share = f"{len(of_kind)}" if parts else f"{len(of_kind)} of {len(comparisons)}"
+            share = f"all {len(of_kind)}" if len(of_kind) == len(comparisons) else share
             parts.append(f"{_words(word, margin)} on {share}{_most(word, of_kind)}")
     return ", ".join(parts)
 

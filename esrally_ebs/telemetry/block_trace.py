@@ -290,11 +290,8 @@ def _threads(session: str, threads: Sequence[int]) -> AbstractContextManager[_Tr
 
 def _filter(queue: RequestQueue) -> str:
     text = f"dev == {_kernel_number(queue)}"
-    return (
-        f"({text} && sector >= {queue.first_sector} && sector < {queue.end_sector})"
-        if queue.is_part
-        else text
-    )
+    own = f"({text} && sector >= {queue.first_sector} && sector < {queue.end_sector})"
+    return own if queue.is_part else text
 
 
 def _kernel_number(queue: RequestQueue) -> int:
