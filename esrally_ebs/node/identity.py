@@ -154,12 +154,10 @@ def settled(cluster: Sequence[Node], clock: Clock = SYSTEM_CLOCK) -> tuple[Shard
         waiting = [shard for shard in shards if shard["state"] != "STARTED"]
         if not waiting:
             roles = {"p": "primary", "r": "replica"}
-            return tuple(
-                sorted(
-                    Shard(each["index"], int(each["shard"]), roles[each["prirep"]], numbers[each["node"]])
-                    for each in shards
-                )
+            every = (
+                (of["index"], int(of["shard"]), roles[of["prirep"]], numbers[of["node"]]) for of in shards
             )
+            return tuple(Shard(*of) for of in sorted(every))
         if clock.monotonic() > until:
             worst = waiting[0]
             raise MeasurementError(
@@ -204,14 +202,9 @@ def searched(cluster: Sequence[Node], preference: str) -> tuple[Shard, ...]:
     numbers = {node.arm: number for number, node in enumerate(cluster, start=1)}
     names = {id_: numbers[node["name"]] for id_, node in answer["nodes"].items()}
     firsts = (group[0] for group in answer["shards"])
-    return tuple(
-        sorted(
-            Shard(
-                each["index"], each["shard"], "primary" if each["primary"] else "replica", names[each["node"]]
-            )
-            for each in firsts
-        )
-    )
+    roles = {True: "primary", False: "replica"}
+    every = ((of["index"], of["shard"], roles[of["primary"]], names[of["node"]]) for of in firsts)
+    return tuple(Shard(*of) for of in sorted(every))
 
 
 def preference(cluster: Sequence[Node], copies: Sequence[Shard]) -> str | None:
