@@ -449,23 +449,14 @@ def _between_arms(arms: Sequence[str], findings: _Of) -> list[Table]:
     tables = []
     for a, b in pairs:
         tasks = dict.fromkeys(t for of_pair in by_session.values() for t, x, y in of_pair if (x, y) == (a, b))
-        rows = [
-            Row(
-                item=task,
-                cells=tuple(change_cell(of_pair.get((task, a, b))) for of_pair in by_session.values()),
-            )
+        rows = {
+            task: {name: change_cell(of_pair.get((task, a, b))) for name, of_pair in by_session.items()}
             for task in tasks
-        ]
-        tables.append(
-            Table(
-                key=f"{_KEYS[_scope(findings)]}between_arms_p50_{b}_{a}",
-                title=f"{b} against {a} in each session, 50th percentile{_OF[_scope(findings)]}",
-                item_title="task",
-                columns=titled(*by_session),
-                rows=tuple(rows),
-                notes=("Intervals are those of each session by itself, with the confidence of its report.",),
-            )
-        )
+        }
+        key = f"{_KEYS[_scope(findings)]}between_arms_p50_{b}_{a}"
+        title = f"{b} against {a} in each session, 50th percentile{_OF[_scope(findings)]}"
+        note = "Intervals are those of each session by itself, with the confidence of its report."
+        tables.append(table_of(key, title, "task", rows, note))
     return tables
 
 
