@@ -165,12 +165,9 @@ def _agreement(inputs: Inputs, bottlenecks: Sequence[Bottleneck]) -> Table:
 def _plot(bottlenecks: Sequence[Bottleneck]) -> Plot:
     arms = list(dict.fromkeys(bottleneck.arm for bottleneck in bottlenecks))
     jobs = list(dict.fromkeys(bottleneck.job for bottleneck in bottlenecks))
-    curves = tuple(
-        curve_through(
-            job,
-            [(float(arms.index(v.arm)), v.bytes_per_s / MIB) for v in bottlenecks if v.job == job],
-            "marks",
-        )
+    points = {
+        job: [(float(arms.index(of.arm)), of.bytes_per_s / MIB) for of in bottlenecks if of.job == job]
         for job in jobs
-    )
+    }
+    curves = tuple(curve_through(job, of_job, "marks") for job, of_job in points.items())
     return Plot(title="Throughput", across="arm", up="MiB/s", curves=curves, places=tuple(arms))
