@@ -14,7 +14,7 @@ from esrally_ebs.catalog import cost
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import AwsSpec, VolumeSpec
-from esrally_ebs.units import GIB, KIB, MIB
+from esrally_ebs.units import GIB, KIB, MIB, whole_units
 
 TAG_SESSION = "esrally-ebs:session"
 TAG_RUN = "esrally-ebs:run"  # one arm of one session; never reused
@@ -152,12 +152,12 @@ def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point:
         place=place,
         sort=sort,
         type=EBS_TYPES.get(spec.type, spec.type),
-        size_gib=0 if sort == "efs" else _whole(spec, "size", spec.size_bytes, GIB),
+        size_gib=0 if sort == "efs" else whole_units(f"volume '{spec.name}': size", spec.size_bytes, GIB),
         point=point,
         count=spec.stripes,
         chunk_bytes=spec.chunk_bytes,
         iops=spec.iops,
-        throughput_mib=None if rate is None else _whole(spec, "throughput", rate, MIB),
+        throughput_mib=None if rate is None else whole_units(f"volume '{spec.name}': throughput", rate, MIB),
         encrypted=spec.encrypted,
         mode=spec.mode,
         one_zone=spec.one_zone,
@@ -210,12 +210,3 @@ def tags_of(pairs: object) -> Mapping[str, str]:
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     """The reverse of ``tags_of``."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
-
-
-def _whole(spec: VolumeSpec, what: str, value: int, unit: int) -> int:
-    if value % unit:
-        name = "GiB" if unit == GIB else "MiB/s"
-        raise PlanError(
-            f"volume '{spec.name}': {what}: AWS takes whole {name}, not {value / unit:g}; round it"
-        )
-    return value // unit

@@ -38,8 +38,11 @@ def goal_of(wanted: VolumeSpec) -> Goal:
     ("wanted", "text"),
     [
         (spec("directory"), "AWS has no type 'directory'; use one of gp2, gp3"),
-        (spec(size_bytes=GIB + 1), "size: AWS takes whole GiB"),
-        (spec(throughput_bytes_per_s=200 * 1024**2 + 1), "throughput: AWS takes whole MiB/s"),
+        (spec(size_bytes=GIB + 1), "size is no whole GiB, .* for example 1GiB$"),
+        (
+            spec(throughput_bytes_per_s=200 * 1024**2 + 1),
+            "throughput is no whole MiB/s, .* for example 200MiB/s$",
+        ),
         (spec("efs", stripes=2), "EFS is not striped; remove stripes"),
         (spec(stripes=2, aws=AwsSpec(snapshot="snap-1")), "a snapshot holds one volume; remove stripes"),
         (spec(read_latency=2.0), "read_latency: AWS does not slow a volume"),
