@@ -1,12 +1,8 @@
 """striping-2015: one, two and three striped volumes against one large volume, and the instance's disk."""
 
-from collections.abc import Mapping
-
 from esrally_ebs.report.model import Plot, plain_table
-from esrally_ebs.studies.published import Inputs, Parts
+from esrally_ebs.studies.published import Inputs, Observed, Parts
 from esrally_ebs.studies.runs import marks, observed
-
-_Figures = Mapping[tuple[str, str, str], float]
 
 
 def run(inputs: Inputs) -> Parts:
@@ -28,7 +24,7 @@ def run(inputs: Inputs) -> Parts:
     )
 
 
-def _against(inputs: Inputs, figures: _Figures, jobs: list[str]) -> list[tuple[str, str, float, float]]:
+def _against(inputs: Inputs, figures: Observed, jobs: list[str]) -> list[tuple[str, str, float, float]]:
     """Comparison of striped volumes with one of their size: arms, job, the article's ratio, ours."""
     rows = []
     for striped, single in inputs.study.settings["compared"]:
@@ -46,7 +42,7 @@ def _against(inputs: Inputs, figures: _Figures, jobs: list[str]) -> list[tuple[s
     return rows
 
 
-def _bars(inputs: Inputs, figures: _Figures, jobs: list[str]) -> Plot:
+def _bars(inputs: Inputs, figures: Observed, jobs: list[str]) -> Plot:
     arms = [arm.name for arm in inputs.plan.arm if arm.type != "instance-store"]
     curves = tuple(marks(job, [(arm, job, "iops") for arm in arms], figures, 1.0) for job in jobs)
     return Plot(title="IOPS of 4 KiB", across="arm", up="IOPS", curves=curves, places=tuple(arms))
