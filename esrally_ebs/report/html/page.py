@@ -8,7 +8,7 @@ from pathlib import Path
 
 from esrally_ebs.report.formats import head_lines
 from esrally_ebs.report.html.plots import TINTS, forest, plot, sheet, tasks, timeline
-from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Row, Table
+from esrally_ebs.report.model import Cell, Figures, Plot, Report, Row, Table, Timeline
 from esrally_ebs.units import printable
 
 # Comments of the style sheet are left out of the page.
@@ -156,15 +156,9 @@ _TRENDS = "One mark per session, from the oldest to the newest."
 
 def _arms(report: Report) -> list[str]:
     figures = report.figures
-    curves: list[Curve] = []
-    for plots in (
-        figures.distributions,
-        figures.timelines,
-        figures.cold_starts,
-        figures.trends,
-        figures.tradeoffs,
-    ):
-        curves += [curve for data in plots for curve in data.curves]
+    drawn: Sequence[Plot | Timeline] = (*figures.distributions, *figures.timelines, *figures.cold_starts)
+    drawn = (*drawn, *figures.trends, *figures.tradeoffs)
+    curves = [curve for data in drawn for curve in data.curves]
     known = [row.item for table in report.tables if table.key == "arms" for row in table.rows]
     return list(dict.fromkeys((*known, *(curve.name for curve in curves if curve.style != "link"))))
 
