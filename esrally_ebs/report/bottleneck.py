@@ -19,27 +19,19 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import KIB, MIB
 
 MIN_WAITING = 0.1  # of the I/Os' time: below it, no limit counts as holding the load back
-NAMES = {
-    "throughput": "volume throughput",
-    "iops": "volume IOPS",
-    "instance-throughput": "instance throughput",
-    "instance-iops": "instance IOPS",
-    "network": "network",
-    "credits": "volume credits",
-    "instance-throughput-credits": "instance burst",
-    "instance-iops-credits": "instance burst",
+# Each limit in words, and what to change if it held an arm back.
+_LIMITS = {
+    "throughput": ("volume throughput", "raise throughput"),
+    "iops": ("volume IOPS", "raise iops"),
+    "instance-throughput": ("instance throughput", "take a larger instance"),
+    "instance-iops": ("instance IOPS", "take a larger instance"),
+    "network": ("network", "take a faster network: no setting of the volume helps"),
+    "credits": ("volume credits", "raise size, or take gp3"),
+    "instance-throughput-credits": ("instance burst", "take an instance with a higher baseline"),
+    "instance-iops-credits": ("instance burst", "take an instance with a higher baseline"),
 }
-# What to change if a limit held an arm back.
-STEPS = {
-    "throughput": "raise throughput",
-    "iops": "raise iops",
-    "instance-throughput": "take a larger instance",
-    "instance-iops": "take a larger instance",
-    "network": "take a faster network: no setting of the volume helps",
-    "credits": "raise size, or take gp3",
-    "instance-throughput-credits": "take an instance with a higher baseline",
-    "instance-iops-credits": "take an instance with a higher baseline",
-}
+NAMES = {limit: name for limit, (name, _) in _LIMITS.items()}
+STEPS = {limit: step for limit, (_, step) in _LIMITS.items()}
 _BOUGHT = ("throughput", "iops")
 _OF_VOLUME = (*_BOUGHT, "credits")
 _BY_IOPS = ("io1", "io2", "io2-block-express")
