@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -180,13 +180,6 @@ def _unstriped(waited_s: Mapping[str, float]) -> dict[str, float]:
     return together
 
 
-_OF_DIRECTION: Mapping[str, Callable[[FioDirection], float]] = {
-    "bandwidth": lambda direction: direction.bandwidth_bytes_per_s,
-    "p50": lambda direction: direction.p50_s,
-    "p90": lambda direction: direction.p90_s,
-}
-
-
 def grouped(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
     """Runs by arm and job, in order of appearance."""
     groups: dict[tuple[str, str], list[Run]] = {}
@@ -203,8 +196,10 @@ def observed(runs: Iterable[Run]) -> dict[tuple[str, str, str], float]:
         figures[arm, job, "bandwidth"] = statistics.median(bandwidth_of(run) for run in group)
         figures[arm, job, "await"] = statistics.median(run.latency_s / run.ios for run in group)
         for op in dict.fromkeys(direction.op for run in group for direction in run.directions):
-            for what, value in _OF_DIRECTION.items():
-                figures[arm, job, f"{op}_{what}"] = statistics.median(_each(group, op, value))
+            own = [direction for run in group for direction in run.directions if direction.op == op]
+            figures[arm, job, f"{op}_bandwidth"] = statistics.median(of.bandwidth_bytes_per_s for of in own)
+            figures[arm, job, f"{op}_p50"] = statistics.median(of.p50_s for of in own)
+            figures[arm, job, f"{op}_p90"] = statistics.median(of.p90_s for of in own)
     return figures
 
 
@@ -238,7 +233,3 @@ def iops_of(run: Run) -> float:
 def bandwidth_of(run: Run) -> float:
     """Bytes per second, reads and writes together."""
     return sum(direction.bandwidth_bytes_per_s for direction in run.directions)
-
-
-def _each(group: Sequence[Run], op: str, value: Callable[[FioDirection], float]) -> list[float]:
-    return [value(direction) for run in group for direction in run.directions if direction.op == op]
