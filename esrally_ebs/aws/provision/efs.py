@@ -106,18 +106,13 @@ def unmount(history: History, state: ArmState) -> Step | None:
     return HostWork("unmount", "unmount", {"point": str(history.goal.point)})
 
 
-def _delete_targets(history: History, state: ArmState) -> Step | None:
-    system = _ours(history, state)
-    if system is None or not system.targets:
-        return None
-    gone = {"MountTargetNotFound", "DependencyTimeout"}
-    return delete("mount target", system.targets[0], "efs", "DeleteMountTarget", gone)
-
-
 def _delete(history: History, state: ArmState) -> Step | None:
     system = _ours(history, state)
     if system is None:
         return None
+    if system.targets:
+        gone = {"MountTargetNotFound", "DependencyTimeout"}
+        return delete("mount target", system.targets[0], "efs", "DeleteMountTarget", gone)
     gone = {"FileSystemNotFound", "FileSystemInUse"}
     return delete("EFS file system", system, "efs", "DeleteFileSystem", gone)
 
@@ -139,4 +134,4 @@ def _ours(history: History, state: ArmState) -> EfsState | None:
 # Next step towards a mounted EFS file system.
 efs_up = in_order(_create, _target, _mount)
 # Next step towards nothing; never for a file system that was not created for exactly this arm.
-efs_down = in_order(unmount, _delete_targets, _delete, _settle)
+efs_down = in_order(unmount, _delete, _settle)
