@@ -98,7 +98,9 @@ class PartWriter:
             if self._thread is None and not self._closing.is_set():
                 self._thread = threading.Thread(target=self._flush_often, name="ebs-parts", daemon=True)
                 self._thread.start()
-        self._raise_failure()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def flush(self) -> None:
         """Write all rows added so far."""
@@ -143,11 +145,6 @@ class PartWriter:
                 self._failure = error
                 self._some.set()
             self._closing.wait(self._flush_every_s)
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
 
 
 def write_table(path: Path, table: pa.Table) -> None:
