@@ -202,16 +202,21 @@ def _phase(logger: str) -> str:
     return "fetch" if _FETCH.match(logger) else "query"
 
 
+# Of a vector search a shard's query phase logs but these, which are each shard's own.
+_NEAREST: Final = re.compile(r'(?<="knn_score_doc":\{"values":\[)[^\]]+')
+
+
 def _shard_line(fields: Fields, names: _SlowLog, ended: tuple[int, bool], phase: str, request: str) -> Entry:
     """A line of a shard slow log; its time is when the phase ended on the shard."""
     shard = fields[names.message]
     index = shard[1 : shard.index("]")]
     took_ms = took_ms_of(fields.get(names.took), fields.get(names.took_millis))
     end_us, zoned = ended
+    body = body_of(fields[names.source])
     return LoggedSearch(
         at_us=end_us - round((took_ms or 0.0) * 1000),
         targets=index,
-        body=body_of(fields[names.source]),
+        body=_NEAREST.sub("", body) if body and '"knn_score_doc"' in body else body,
         params=search_type_of(fields.get(names.search_type)),
         took_ms=took_ms,
         hits=number_of(fields.get(names.total_hits)),

@@ -37,6 +37,7 @@ class Reason(StrEnum):
     MODULE = "needs a module that the node lacks"
     AGGREGATION = "unknown aggregation"
     QUERY = "unknown query"
+    VECTOR = "vector search, whose vector a slow log does not have"
     PART = "unknown part of a search"
     HASHED_REGEXP = "regular expression, script or KQL that cannot be hashed"
     TEMPLATE = "search template"

@@ -128,6 +128,7 @@ class Shapes:
             (Reason.SCROLL, "slice" in node),  # only scrolls use slices
             (Reason.SCRIPT, not all(_is_painless(script) for script in walk.scripts)),
             (Reason.PART, bool(node.keys() - PARTS - MODULE_PARTS)),
+            (Reason.VECTOR, "knn_score_doc" in walk.queries),
             (Reason.QUERY, walk.unknown_query),
             (Reason.AGGREGATION, walk.unknown_aggregation),
             (Reason.MODULE, not self._modules and (walk.needs_modules or bool(node.keys() & MODULE_PARTS))),

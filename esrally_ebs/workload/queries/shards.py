@@ -11,9 +11,9 @@ As nodes' clocks differ, a fetch may be read before the query phase that it foll
 it waits FAST_SLACK_S for one.
 
 A shard logs a range of dates as what it asks: without its bounds where all of its own dates are within, and
-as ``match_none`` where none is; and so the whole query, where one of its clauses has to match and is that.
-So one search of several days has lines of several sources. What lacks shards is put together where sources
-are one but for that, with the bounds that any of them has.
+as ``match_none`` where none is; and so any query of which a clause has to match and is that. So one search of
+several days has lines of several sources. What lacks shards is put together where sources are one but for
+that, with what any of them has.
 
 Where clocks of nodes differ by more, a request falls into parts, each with the shards that the other lacks,
 and always as far apart: that is counted, and said.
@@ -27,9 +27,11 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import Final
+from typing import Any, Final
 
-from esrally_ebs.workload.queries.search import LoggedSearch, Part, words
+import orjson
+
+from esrally_ebs.workload.queries.search import FIELD_ERRORS, LoggedSearch, Part, words
 
 SLACK_S: Final = 2.0
 FAST_SLACK_S: Final = 0.25
@@ -45,10 +47,8 @@ _SLACK_US: Final = round(SLACK_S * 1e6)
 _FAST_SLACK_US: Final = round(FAST_SLACK_S * 1e6)
 _WAIT_US: Final = round(WAIT_S * 1e6)
 
-# A range of dates or what took its place, and its field: two of each three pieces that split a source.
-_RANGE: Final = re.compile(r'(\{"range":\{("(?:[^"\\]|\\.)*+"):\{[^{}]*\}\}\}|\{"match_none":\{[^{}]*\}\})')
-_QUERY: Final = '"query":'  # the first one is the whole query
-_BOUND: Final = re.compile(r'"(?:from|to|gte?|lte?)":(?!null)')
+_RANGE: Final = re.compile(r'("range":\{"(?:[^"\\]|\\.)*+":\{)[^{}]*')  # and its options
+_BOUNDS: Final = words("from gt gte lt lte to")
 
 _Key = tuple[str, str | None, int, str]
 
@@ -58,8 +58,8 @@ class _Request:
 
     __slots__ = tuple(
         words(
-            "after_none body end_us first hits indices is_parted key like looks_at queried_us shape shards "
-            "slack_us start_us steps"
+            "body end_us first hits indices is_parted key like looks_at queried_us shards slack_us start_us "
+            "steps"
         )
     )
 
@@ -67,8 +67,6 @@ class _Request:
         self.key = key
         self.first = search
         self.body = search.body or ""
-        self.after_none: str | None = None  # what follows a query that no document of its shards can match
-        self.shape = ""  # its body but for ranges
         self.like: list[_Key] = []  # by which those find it that may be parts of it
         self.looks_at: list[_Key] = []  # by which it finds what it may be a part of
         if part.shards > 1:
@@ -83,15 +81,13 @@ class _Request:
         self.add(search, part, end_us)
 
     def _note_likes(self, key: _Key) -> None:
-        self.shape = _RANGE.sub("?", self.body)
-        before, _, query = self.shape.partition(_QUERY)
-        kinds = ["some", "none"]
-        if self.body.startswith(f'{before}{_QUERY}{{"match_none":'):
-            self.after_none = query[1:]
-            kinds.reverse()
-        own, other = ((key[0], before, key[2], kind) for kind in kinds)
-        same = [(key[0], self.shape, *key[2:])] if self.shape != self.body else []
-        self.like, self.looks_at = [own, *same], [other, *same]
+        but_bounds = _RANGE.sub(r"\1", self.body)
+        before = self.body[1:].partition("{")[0]  # what is equal whatever a shard makes of its query
+        some, none = ((key[0], before, key[2], kind) for kind in ("some", "none"))
+        same = [(key[0], but_bounds, *key[2:])] if but_bounds != self.body else []
+        has_none = '{"match_none":' in self.body
+        self.like = [none if has_none else some, *same]
+        self.looks_at = [none, some] if has_none else [none, *same]
 
     def takes(self, search: LoggedSearch, part: Part, end_us: int) -> bool:
         """Whether a line, with a step that this request lacks, may belong to it."""
@@ -118,44 +114,33 @@ class _Request:
             self.hits = None if self.hits is None or search.hits is None else self.hits + search.hits
 
     def takes_part(self, part: "_Request") -> bool:
-        """Whether one that lacks shards, and is this request but for bounds, can be a part of it."""
+        """Whether one that lacks shards can be a part of it, if it asks the same."""
         slack_us = max(self.slack_us, part.slack_us)
         return (
             part.start_us <= self.end_us + slack_us
             and part.end_us >= self.start_us - slack_us
             and self.steps.isdisjoint(part.steps)
             and len(self.shards | part.shards) <= self.key[2]
-            and self._is_like(part)
         )
 
-    def _is_like(self, part: "_Request") -> bool:
-        """Whether sources are one but for what shards make of ranges."""
-        if after := self.after_none or part.after_none:
-            return self.shape.endswith(after) and part.shape.endswith(after)
-        ranges = zip(_RANGE.findall(self.body), _RANGE.findall(part.body), strict=False)
-        return self.shape == part.shape and all(
-            one == other
-            or "" in (field, other_field)
-            or (field == other_field and not (_BOUND.search(one) and _BOUND.search(other)))
-            for (one, field), (other, other_field) in ranges
-        )
-
-    def add_part(self, part: "_Request") -> None:
-        if self.after_none is not None:
-            self.body, self.shape, self.after_none = part.body, part.shape, part.after_none
+    def add_part(self, part: "_Request") -> bool:
+        """Add a part; returns False if it asks something else."""
+        try:
+            own, other = orjson.loads(self.body), orjson.loads(part.body)
+            is_none, adds_none = (_is_none(source.get("query")) for source in (own, other))
+            self.body = orjson.dumps(_unified(own, other)).decode()
+        except (*FIELD_ERRORS, RecursionError):
+            return False
+        if is_none and not adds_none:
             self.indices = part.indices
-        elif part.after_none is None:
-            pieces, others = _RANGE.split(self.body), _RANGE.split(part.body)
-            ranges = zip(pieces[1::3], others[1::3], strict=False)
-            pieces[1::3] = [max(own, theirs, key=_known) for own, theirs in ranges]
-            del pieces[2::3]
-            self.body = "".join(pieces)
+        elif is_none or not adds_none:
             self.indices |= part.indices
         self.start_us = min(self.start_us, part.start_us)
         self.end_us = max(self.end_us, part.end_us)
         self.shards |= part.shards
         self.steps |= part.steps
         self.hits = None if self.hits is None or part.hits is None else self.hits + part.hits
+        return True
 
     def is_rest_of(self, other: "_Request") -> bool:
         """Whether this has exactly the shards that the other lacks."""
@@ -185,9 +170,33 @@ def _key(search: LoggedSearch, part: Part) -> _Key:
     return part.request, search.body, part.shards, part.shard if part.shards == 1 else ""
 
 
-def _known(range_: str) -> tuple[bool, bool]:
-    """Orders what shards log of one range by how much of it they do."""
-    return bool(_BOUND.search(range_)), "range" in range_
+def _unified(one: Any, other: Any) -> Any:  # noqa: ANN401 - what JSON can hold
+    """What two shards log of one query, from the one that logs more of it. ValueError if it is not one."""
+    if one == other or _is_none(other):
+        return one
+    (field, has_bounds), (other_field, other_has_bounds) = _range_of(one), _range_of(other)
+    if _is_none(one) or (field == other_field != "" and not has_bounds):
+        return other
+    if field == other_field != "" and not other_has_bounds:
+        return one
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return {key: _unified(value, other[key]) for key, value in one.items()}
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return [_unified(*pair) for pair in zip(one, other, strict=True)]
+    raise ValueError("two queries")
+
+
+def _is_none(query: object) -> bool:
+    return isinstance(query, dict) and [*query] == ["match_none"]
+
+
+def _range_of(query: Any) -> tuple[str, bool]:  # noqa: ANN401
+    """A range query's field, and whether it has bounds; no field for anything else."""
+    fields = query["range"] if isinstance(query, dict) and [*query] == ["range"] else {}
+    if len(fields) != 1:
+        return "", False
+    ((field, options),) = fields.items()
+    return field, any(options.get(bound) is not None for bound in _BOUNDS)
 
 
 def _slack_us(took_us: int) -> int:
@@ -344,9 +353,8 @@ class Joiner:
         _, request = self._open.popitem(last=False)
         alike = self._by_key[request.key]
         alike.remove(request)
-        whole = self._whole(request)
-        if whole is not None:
-            whole.add_part(request)
+        is_part = self._is_added(request)
+        if is_part:
             self.joined += 1
         elif len(request.shards) < request.key[2]:
             self.lacking += 1
@@ -355,21 +363,22 @@ class Joiner:
         if not alike.open:
             del self._by_key[request.key]
         self._bytes -= len(request.first.body or "")
-        if whole is None:
+        if not is_part:
             yield request.search()
 
-    def _whole(self, part: _Request) -> _Request | None:
-        """The open request of which a closed one is a part, as shards log other ranges of dates."""
+    def _is_added(self, part: _Request) -> bool:
+        """Add a closed request to the open one of which it is a part, as shards log queries in other ways."""
         for each in part.like:
             del self._like[each][id(part)]
             if not self._like[each]:
                 del self._like[each]
         if len(part.shards) == part.key[2]:
-            return None
+            return False
         alike = (self._like.get(key, {}) for key in part.looks_at)
         near = chain.from_iterable(islice(requests.values(), _FARTHER) for requests in alike)
         wholes = [request for request in near if request.takes_part(part)]
-        return min(wholes, key=lambda each: abs(each.start_us - part.start_us), default=None)
+        wholes.sort(key=lambda each: abs(each.start_us - part.start_us))
+        return any(whole.add_part(part) for whole in wholes)
 
     def _look_for_rest(self, request: _Request, alike: _Alike) -> None:
         """If an open request is the rest of this one, note their distance."""

@@ -1,15 +1,18 @@
 """Lines of a shard slow log -> requests: one each, whatever shards, phases and clients there are."""
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from query_logs import slow_line, write
 
-from esrally_ebs.workload.queries import shards
+from esrally_ebs.workload.queries import import_logs, shards
 from esrally_ebs.workload.queries.search import LoggedSearch, Part
 from esrally_ebs.workload.queries.shards import Joiner
 
@@ -132,9 +135,10 @@ def within(clause: str, *queries: str) -> list[str]:
         ([NONE, *within("filter", DAYS, OPEN, DAYS), NONE], *within("filter", DAYS), "day-1,day-2,day-3"),
         (within("must_not", NONE, DAYS, OPEN, DAYS, NONE), *within("must_not", DAYS), ""),
         (within("must_not", NONE, OPEN, NONE, NONE, NONE), *within("must_not", OPEN), ""),
+        ([NONE, NONE, *within("filter", BOOL % ("should", DAYS), *[NONE] * 2)], "", ""),
         ([NONE] * 5, NONE, "day-0,day-1,day-2,day-3,day-4"),
     ],
-    ids=["range", "in a query", "in a clause", "no bounds", "none at all"],
+    ids=["range", "in a query", "in a clause", "no bounds", "a query in a query", "none at all"],
 )
 def test_a_shard_that_no_document_of_can_match_logs_that_in_place_of_the_query(
     sources: list[str], asked: str, indices: str, first: int
@@ -146,9 +150,38 @@ def test_a_shard_that_no_document_of_can_match_logs_that_in_place_of_the_query(
     other = line(400, 0, total=1, body=of_day(NONE))
     joiner = Joiner()
     request, _ = joiner.requests([*lines, other])
-    assert (request.body, request.hits, request.took_ms) == (of_day(asked), 5, 9.0)
+    assert (request.body, request.hits, request.took_ms) == (of_day(asked or sources[2]), 5, 9.0)
     assert request.targets == indices or not indices
     assert (joiner.lines, joiner.joined, joiner.lacking) == (6, 4, 0)
+
+
+def test_a_filter_of_an_aggregation_is_what_any_shard_logs() -> None:
+    """What 8.8 logs of one search without a query; "today" is all of day 0 and nothing of day 1."""
+    source = '{"size":0,"aggregations":{"today":{"filter":%s},"before":{"filter":%s}}}'
+    before = BOOL % ("filter", DAYS)
+    lines = [
+        line(0, 0, total=2, body=source % (OPEN, NONE)),
+        line(0, 1, total=2, body=source % (NONE, before)),
+    ]
+    assert [one.body for one in joined(lines)] == [source % (OPEN, before)]
+
+
+def test_a_vector_search_is_left_out_as_one_since_its_vector_is_not_in_the_log(tmp_path: Path) -> None:
+    docs = [{"knn_score_doc": {"values": [{"doc": shard, "score": 0.5}]}} for shard in range(2)]
+    none, term = {"match_none": {"boost": 1.0}}, {"term": {"svc": {"value": "s1"}}}
+    for number, query in enumerate(({}, {"bool": {"should": [{}, term]}})):
+        bodies = [
+            json.loads(json.dumps({"query": query or {}}).replace("{}", json.dumps(own))) for own in docs
+        ]
+        bodies.append(json.loads(json.dumps({"query": query or {}}).replace("{}", json.dumps(none))))
+        rows = [json.loads(slow_line("", shard=shard)) for shard in range(3)]
+        for row, body in zip(rows, bodies, strict=True):
+            row["elasticsearch.slowlog.source"] = json.dumps(body, separators=(",", ":"))
+            row["elasticsearch.slowlog.total_shards"] = 3
+        log = write(tmp_path / f"log{number}", *map(json.dumps, rows), slow_line({}))
+        summary = import_logs([log], tmp_path / f"out{number}")
+        assert summary.excluded == {"vector search, whose vector a slow log does not have": 1}
+        assert (summary.requests, summary.joined) == (1, 2)
 
 
 @pytest.mark.parametrize(
