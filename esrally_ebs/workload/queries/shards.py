@@ -50,6 +50,7 @@ _WAIT_US: Final = round(WAIT_S * 1e6)
 _RANGE: Final = re.compile(r'("range":\{"(?:[^"\\]|\\.)*+":\{)[^{}]*')  # and its options
 _BOUNDS: Final = words("from gt gte lt lte to")
 
+_SOME, _NONE = "some", "none"  # whether a request's source asks for nothing somewhere
 _Key = tuple[str, str | None, int, str]
 
 
@@ -57,20 +58,14 @@ class _Request:
     """A request that may get further lines."""
 
     __slots__ = tuple(
-        words(
-            "body end_us first hits indices is_parted key like looks_at queried_us shards slack_us start_us "
-            "steps"
-        )
+        words("body end_us first hits indices is_parted key like queried_us shards slack_us start_us steps")
     )
 
     def __init__(self, key: _Key, search: LoggedSearch, part: Part, end_us: int) -> None:
         self.key = key
         self.first = search
         self.body = search.body or ""
-        self.like: list[_Key] = []  # by which those find it that may be parts of it
-        self.looks_at: list[_Key] = []  # by which it finds what it may be a part of
-        if part.shards > 1:
-            self._note_likes(key)
+        self.like = _like(key, self.body) if part.shards > 1 else []
         self.start_us = self.end_us = self.queried_us = search.at_us
         self.slack_us = 0
         self.is_parted = False  # whether another part of it is known
@@ -80,14 +75,11 @@ class _Request:
         self.hits: int | None = 0
         self.add(search, part, end_us)
 
-    def _note_likes(self, key: _Key) -> None:
-        but_bounds = _RANGE.sub(r"\1", self.body)
-        before = self.body[1:].partition("{")[0]  # what is equal whatever a shard makes of its query
-        some, none = ((key[0], before, key[2], kind) for kind in ("some", "none"))
-        same = [(key[0], but_bounds, *key[2:])] if but_bounds != self.body else []
-        has_none = '{"match_none":' in self.body
-        self.like = [none if has_none else some, *same]
-        self.looks_at = [none, some] if has_none else [none, *same]
+    def looks_at(self) -> list[_Key]:
+        """By what it finds those that it may be a part of."""
+        own, *same = self.like
+        some, none = ((*own[:3], kind) for kind in (_SOME, _NONE))
+        return [none, *same] if own == some else [none, some]
 
     def takes(self, search: LoggedSearch, part: Part, end_us: int) -> bool:
         """Whether a line, with a step that this request lacks, may belong to it."""
@@ -168,6 +160,14 @@ def ended_us(search: LoggedSearch) -> int:
 def _key(search: LoggedSearch, part: Part) -> _Key:
     """What all lines of a request share; for single-shard requests, also the shard."""
     return part.request, search.body, part.shards, part.shard if part.shards == 1 else ""
+
+
+def _like(key: _Key, body: str) -> list[_Key]:
+    """By what a request is looked up by those that may be a part of it."""
+    before = body[1:].partition("{")[0]  # is equal whatever a shard makes of its query
+    kinds: list[_Key] = [(key[0], before, key[2], _NONE if '{"match_none":' in body else _SOME)]
+    but_bounds = _RANGE.sub(r"\1", body) if '"range":{' in body else body
+    return kinds if but_bounds == body else [*kinds, (key[0], but_bounds, *key[2:])]
 
 
 def _unified(one: Any, other: Any) -> Any:  # noqa: ANN401 - what JSON can hold
@@ -372,9 +372,9 @@ class Joiner:
             del self._like[each][id(part)]
             if not self._like[each]:
                 del self._like[each]
-        if len(part.shards) == part.key[2]:
+        if not part.like or len(part.shards) == part.key[2]:
             return False
-        alike = (self._like.get(key, {}) for key in part.looks_at)
+        alike = (self._like.get(key, {}) for key in part.looks_at())
         near = chain.from_iterable(islice(requests.values(), _FARTHER) for requests in alike)
         wholes = [request for request in near if request.takes_part(part)]
         wholes.sort(key=lambda each: abs(each.start_us - part.start_us))
