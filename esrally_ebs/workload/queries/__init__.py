@@ -6,7 +6,8 @@ prepare (what can be replayed, its template, ``dates`` fixed) -> ordering (by ti
 """
 
 from esrally_ebs.workload.queries.formats import FORMATS
-from esrally_ebs.workload.queries.importing import Options, import_logs, require_known_format, timed_requests
+from esrally_ebs.workload.queries.importing import import_logs, require_known_format, timed_requests
 from esrally_ebs.workload.queries.output import ImportSummary
+from esrally_ebs.workload.queries.prepare import Options
 
 __all__ = ["FORMATS", "ImportSummary", "Options", "import_logs", "require_known_format", "timed_requests"]

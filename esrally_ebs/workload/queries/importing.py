@@ -14,7 +14,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -27,7 +26,7 @@ from esrally_ebs.units import number_of
 from esrally_ebs.workload.queries.formats import FORMATS, Format
 from esrally_ebs.workload.queries.logs import BEGINNING_BYTES, NOT_READ, Log, next_step
 from esrally_ebs.workload.queries.output import ImportSummary, write_track
-from esrally_ebs.workload.queries.prepare import Preparer, ReplayedRequest, why_no_index
+from esrally_ebs.workload.queries.prepare import AUTO, Options, Preparer, ReplayedRequest, why_no_index
 from esrally_ebs.workload.queries.replay import MAX_TASKS, QUERIES
 from esrally_ebs.workload.queries.rest import is_header
 from esrally_ebs.workload.queries.search import LoggedSearch, Part, Reason
@@ -37,7 +36,6 @@ RUN_BYTES: Final = 24 << 20
 _READ_BYTES: Final = 128 << 10
 _TIME_DIGITS: Final = 18
 _PREFIX: Final = _TIME_DIGITS + 12  # time and position in the log
-AUTO: Final = "auto"
 _LINES_TO_LOOK_AT: Final = 2_000  # a container's log begins with messages of the starting node
 _NAMES_TO_SHOW: Final = 5
 _MAX_PATH: Final = 200  # characters
@@ -95,14 +93,6 @@ class Ordering:
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
                 yield line + b"\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    format: str = AUTO
-    index: str | None = None  # keep only requests that reach it, and send them to it alone; "*" is a wildcard
-    hash_literals: bool = False
-    modules: bool = True  # whether the raced node has modules (painless, x-pack ...)
 
 
 def import_logs(logs: Sequence[Path], output: Path, options: Options | None = None) -> ImportSummary:
@@ -209,12 +199,7 @@ class _Reading:
         self.excluded: Counter[Reason] = Counter()
         self.first: dict[Reason, str] = {}
         self.joiner = Joiner()
-        self.preparer = Preparer(
-            index=options.index,
-            hash_literals=options.hash_literals,
-            modules=options.modules,
-            written_us=max(log.written_us for log in logs),
-        )
+        self.preparer = Preparer(options, written_us=max(log.written_us for log in logs))
         self.zoned: set[bool] = set()  # whether times have time zones
 
     def into(self, ordering: Ordering) -> None:
@@ -378,7 +363,10 @@ def _format_of(logs: Sequence[Log], name: str) -> Format:
     detected = {log: FORMATS[name] if name != AUTO else _detected(log) for log in begun}
     formats = {log.path: format_ for log, format_ in detected.items() if format_}
     if not formats:
-        raise _unknown(begun[0])
+        raise FormatError(
+            f"{begun[0].path}: nothing in its first {number_of(begun[0].line, 'line')} is of a known format, "
+            f"of which 'esrally-ebs workload import --format' takes one by name: {', '.join(FORMATS)}"
+        )
     for log in begun:  # lines of an unknown one among others are counted, as are those within a log
         log.rewind()
     (first, format_), *others = formats.items()
@@ -443,13 +431,6 @@ def _way_in(node: Any, path: str = "") -> str:  # noqa: ANN401 - what JSON can h
         if way := _way_in(part, step):
             return way
     return ""
-
-
-def _unknown(log: Log) -> FormatError:
-    return FormatError(
-        f"{log.path}: nothing in its first {number_of(log.line, 'line')} is of a known format, of which"
-        f" 'esrally-ebs workload import --format' takes one by name: {', '.join(FORMATS)}"
-    )
 
 
 @contextmanager

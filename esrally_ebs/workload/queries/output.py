@@ -196,12 +196,6 @@ def _escaped(string: str) -> str:
 
 def _readme(summary: ImportSummary, ranked: Sequence[Template], tasks: Sequence[Template]) -> str:
     share = sum(task.count for task in tasks) / summary.requests
-    rows = [
-        f"| `{task.name}` | {task.count:,} | {task.count / summary.requests:.2%} | {_took(task)} |"
-        for task in tasks
-    ]
-    notes = [f"- {note}" for note in summary.notes]
-    left = [f"- {count:,}: {reason}" for reason, count in sorted(summary.excluded.items())]
     parts = [
         "# An imported workload",
         f"{number_of(summary.requests, 'request')} over {summary.seconds:,.1f} s in "
@@ -212,17 +206,11 @@ def _readme(summary: ImportSummary, ranked: Sequence[Template], tasks: Sequence[
         f"({len(tasks)}), {share:.1%} of all requests; `in-order` asks the whole log once, a piece in each "
         f"round{_AT_ITS_TIMES if summary.has_arrivals else ''}. Track parameters: "
         "`iterations`, `warmup_iterations`, `search_clients`, and the pack's own.",
-        "`queries.ndjson` holds the queries with their literals, unless hashed; no other file does.",
-        "\n".join(["| template | requests | share | p50, p90, p99 in the log |", "|---|---|---|---|", *rows]),
-        "\n".join(["## What the log does not tell", "", *(notes or ["- nothing is known to be missing"])]),
-        "\n".join(["## What was left out", "", *(left or ["- nothing"])]),
+        "`queries.ndjson` holds the queries with their literals, unless hashed; no other file does. "
+        "`templates.json` has each template's share and what it took in the log; `excluded.json` what was "
+        "left out, what was changed, and what the log does not tell.",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _took(template: Template) -> str:
-    took = template.took_ms()
-    return ", ".join(f"{value:g} ms" for value in took.values()) if took else "not in the log"
 
 
 def _pretty(value: Any) -> str:  # noqa: ANN401

@@ -11,6 +11,7 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,7 @@ from esrally_ebs.workload.queries.dsl import PATHS_OF_ALL, Json, Walk
 from esrally_ebs.workload.queries.search import FIRST_US, LoggedSearch, Reason, words
 from esrally_ebs.workload.queries.shapes import LIMIT, Shape, Shapes, Templates, asked_of, is_object
 
+AUTO: Final = "auto"
 _MAX_NAMES: Final = 10_000
 _MAX_TARGETS: Final = 3_500  # of the 4,096 bytes that a node accepts for the request line
 _LATEST_US: Final = 253_402_300_799_999_999  # end of the year 9999; as many digits as the ordering has
@@ -235,6 +237,14 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    format: str = AUTO
+    index: str | None = None  # keep only requests that reach it, and send them to it alone; "*" is a wildcard
+    hash_literals: bool = False
+    modules: bool = True  # whether the raced node has modules (painless, x-pack ...)
+
+
 class ReplayedRequest(NamedTuple):
     """A request to race."""
 
@@ -249,16 +259,16 @@ class Preparer:
     ``written_us``: when the log was last written, the meaning of ``now`` in a log without dates.
     """
 
-    def __init__(self, *, index: str | None, hash_literals: bool, modules: bool, written_us: int) -> None:
+    def __init__(self, options: Options, *, written_us: int) -> None:
         self.templates = Templates()
         self.changed: Counter[str] = Counter()
         self.indices: dict[str, Reason | str] = {}  # targets in the log -> the request's targets, or a reason
         self.needed: set[str] = set()  # names of all targets that requests require
         self._last: set[str] = set()  # targets whose names ``needed`` has
-        self._index = index
-        self._hash = hash_literals
+        self._index = options.index
+        self._hash = options.hash_literals
         self._written_us = written_us
-        self._shapes = Shapes(modules=modules)
+        self._shapes = Shapes(modules=options.modules)
         self._parts: dict[tuple[str, bytes], Json] = {}  # of bodies, with dates
 
     def request(self, search: LoggedSearch) -> ReplayedRequest | Reason:
