@@ -105,9 +105,7 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
     if options.format != AUTO and options.format not in FORMATS:
         raise PlanError(f"--format {options.format}: choose {AUTO}, {', '.join(FORMATS)}")
     if options.index is not None and (reason := why_no_index(options.index.split(","), signs="_+-")):
-        raise PlanError(
-            f"--index {options.index or repr('')}: {reason}; name an index, an alias or a data stream"
-        )
+        raise PlanError(f"--index {options.index}: {reason}; name an index, an alias or a data stream")
     with ExitStack() as stack:
         opened = _open_all(logs, stack)
         format_ = _format_of(opened, options.format)
@@ -151,9 +149,7 @@ def timed_requests(logs: Sequence[Path]) -> tuple[list[TimedRequest], list[str]]
 
         reading, timed = _read(opened, _format_of(opened, AUTO), Options(), of)
         if not timed:
-            kind = (
-                f"{reading.format.title}: {reading.format.lacks}" if reading.lines else reading.format.title
-            )
+            kind = ": ".join(filter(None, (reading.format.title, reading.format.lacks)))
             raise FormatError(
                 f"{logs[0]}: no search with a time and a duration ({kind}); give a slow log with thresholds"
                 " of 0ms, or a query log"

@@ -41,7 +41,7 @@ _NO_LINES: Final = (  # how files begin that have no line for each entry, and wh
 NOT_READ: Final = (  # how lines of unreadable formats begin, and what to do
     (
         re.compile(rb"\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search\.slowlog\.)"),
-        "a slow log whose lines are cut off; give it as its node wrote it",
+        "a slow log of lines cut off, or of a layout of yours; give it as its node wrote it, in JSON",
     ),
     (
         re.compile(rb'\{.*"elasticsearch\.querylog\.search_type" *:'),

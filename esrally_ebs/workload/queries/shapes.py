@@ -213,8 +213,6 @@ def asked_of(names: str, params: Mapping[str, str]) -> str:
 class Template:
     """Queries that differ only in literals."""
 
-    __slots__ = ("_took", "count", "name", "shape", "target")
-
     def __init__(self, name: str, target: str, shape: str) -> None:
         self.name = name
         self.target = target  # indices and URL parameters: "logs-?", "logs-??q&size=10"

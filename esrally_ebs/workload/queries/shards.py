@@ -57,10 +57,6 @@ _Key = tuple[str, str | None, int, str]
 class _Request:
     """A request that may get further lines."""
 
-    __slots__ = tuple(
-        words("body end_us first hits indices is_parted key like queried_us shards slack_us start_us steps")
-    )
-
     def __init__(self, key: _Key, search: LoggedSearch, part: Part, end_us: int) -> None:
         self.key = key
         self.first = search
@@ -134,11 +130,6 @@ class _Request:
         self.hits = None if self.hits is None or part.hits is None else self.hits + part.hits
         return True
 
-    def is_rest_of(self, other: "_Request") -> bool:
-        """Whether this has exactly the shards that the other lacks."""
-        total = self.key[2]
-        return len(self.shards) + len(other.shards) == total and self.shards.isdisjoint(other.shards)
-
     def search(self) -> LoggedSearch:
         """The request as a search, from first start to last end; hits only if all shards have theirs."""
         queried = sum(phase == "query" for _, phase in self.steps)
@@ -205,8 +196,6 @@ def _slack_us(took_us: int) -> int:
 
 class _Alike:
     """Requests that only differ in time; ``lacking``: by shard and phase, those without that step."""
-
-    __slots__ = ("lacking", "open")
 
     def __init__(self) -> None:
         self.open: dict[int, _Request] = {}
@@ -383,8 +372,10 @@ class Joiner:
     def _look_for_rest(self, request: _Request, alike: _Alike) -> None:
         """If an open request is the rest of this one, note their distance."""
         for other in islice(alike.open.values(), _NEIGHBOURS):
-            is_near = other.start_us <= request.end_us + _SLACK_US
-            if is_near and not other.is_parted and other.is_rest_of(request):
+            is_near = other.start_us <= request.end_us + _SLACK_US and not other.is_parted
+            # has exactly the shards that this one lacks
+            is_rest = len(other.shards) + len(request.shards) == request.key[2]
+            if is_near and is_rest and other.shards.isdisjoint(request.shards):
                 other.is_parted = True
                 self._apart_us.append(abs(other.start_us - request.start_us))
                 return
