@@ -384,31 +384,29 @@ def _detected(log: Log) -> Format | None:
     Headers of an _msearch need not name an index: the first line may be one where no line shows a format.
     Raises FormatError, which says how to convert it, for a log within something else.
     """
-    hints: list[str] = []
+    hint = ""
     begins_with_header = False
     for line, _ in zip(log.lines(), range(_LINES_TO_LOOK_AT), strict=False):
         for format_ in FORMATS.values():
             if format_.matches(line):
                 return format_
         begins_with_header |= log.line == 1 and is_header(line)
-        hints += _hints(line) if not hints else []
+        hint = hint or _hint(line)
     if begins_with_header:
         return FORMATS["msearch"]
-    if hints:
-        raise FormatError(f"{log.path}: is {hints[0]}")
+    if hint:
+        raise FormatError(f"{log.path}: is {hint}")
     if not log.line:
         raise _empty(log)
     return None
 
 
-def _hints(line: bytes) -> list[str]:
-    """What a line of an unreadable format is, and what to do about it."""
-    try:
-        way = _way_in(orjson.loads(line))
-    except orjson.JSONDecodeError:
-        way = ""
-    within = [f"a log within other JSON; take it out: jq {way}"] if way else []
-    return within + [what for pattern, what in NOT_READ if pattern.match(line)]
+def _hint(line: bytes) -> str:
+    """What a line of an unreadable format is, and what to do about it; "" if that is not known."""
+    with suppress(orjson.JSONDecodeError):
+        if way := _way_in(orjson.loads(line)):
+            return f"a log within other JSON; take it out: jq {way}"
+    return next((what for pattern, what in NOT_READ if pattern.match(line)), "")
 
 
 def _way_in(node: Any, path: str = "") -> str:  # noqa: ANN401 - what JSON can hold
