@@ -53,7 +53,7 @@ def logged_time(fields: Fields, name: str = "timestamp") -> tuple[int, bool]:
     return parse_time(fields["date"])  # Fluent Bit's
 
 
-_MAX_CHARS: Final = 64  # of a number or duration, so that caches keep no long texts
+_MAX_CHARS: Final = 64  # of a number, so that its cache keeps no long texts
 _HITS: Final = re.compile(r"\s*(\d{1,18})(?![\d+])")
 
 
@@ -81,14 +81,8 @@ _UNIT_MS: Final = {"ms": 1.0, "micros": 1e-3, "nanos": 1e-6}
 
 def took_ms_of(text: Any, millis: Any) -> float | None:  # noqa: ANN401
     """A duration from text, more precise below a second than the number: ``"7.4ms"`` for 7."""
-    short_ms = _short_ms(text) if isinstance(text, str) and len(text) <= _MAX_CHARS else None
-    return ms_of(millis) if short_ms is None else short_ms
-
-
-@lru_cache(maxsize=4096)
-def _short_ms(text: str) -> float | None:
-    match = _SHORT.fullmatch(text)
-    return round(float(match[1]) * _UNIT_MS[match[2]], 6) if match else None
+    match = _SHORT.fullmatch(text) if isinstance(text, str) else None
+    return ms_of(round(float(match[1]) * _UNIT_MS[match[2]], 6) if match else millis)
 
 
 def text_of(value: Any) -> str:  # noqa: ANN401

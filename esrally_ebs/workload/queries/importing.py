@@ -323,15 +323,9 @@ def _write(folder: Path, output: Path, reading: _Reading, ordering: Ordering) ->
         has_arrivals=reading.format.has_arrivals,
         digest=digest,
     )
-    write_track(folder, summary, reading.preparer.templates, _indices(reading))
+    names = (name for name in reading.preparer.needed if name[0] not in "_-" and not set("*?") & set(name))
+    write_track(folder, summary, reading.preparer.templates, sorted(names))  # without patterns
     return summary
-
-
-def _indices(reading: _Reading) -> list[str]:
-    """Indices that requests name, without patterns."""
-    return sorted(
-        name for name in reading.preparer.needed if not set("*?") & set(name) and name[0] not in "_-"
-    )
 
 
 def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
