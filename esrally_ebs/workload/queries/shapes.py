@@ -54,7 +54,6 @@ _ANY_STRING: Final = re.compile(_STRING)
 _PAINLESS: Final = (None, "painless", "expression")
 _LITERAL: Final = "?"
 OF_DATES: Final = ("date_histogram", "date_range", "range")  # whose bounds may be fixed, and given a format
-_SEARCHES: Final = ("knn", "suggest")  # parts of a body that search like queries
 MAX_TEMPLATES: Final = 2_000  # further shapes share one template, OTHER
 OTHER: Final = "other"
 _MAX_LAST: Final = 50_000
@@ -115,7 +114,7 @@ class Shapes:
         node = walk.body(orjson.loads(_RUN.sub(_without_literal, body)))
         has_limit = node.pop(LIMIT, None) is not None  # is not asked for, so it makes no template
         text = orjson.dumps(node, option=orjson.OPT_SORT_KEYS)
-        parts = [name for name in _SEARCHES if name in node]
+        parts = [name for name in ("knn", "suggest") if name in node]  # which search like queries
         asked = (*parts, *walk.queries, *walk.aggregations)
         names = list(dict.fromkeys(name for name in asked if name != "bool"))
         label = "-".join(re.sub(r"[^a-z0-9_]", "", name) for name in names[:4]) or "match_all"

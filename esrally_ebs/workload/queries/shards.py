@@ -2,24 +2,21 @@
 
 Lines belong together if they have the same id (trace id, else X-Opaque-Id, which all requests of a client may
 share), source and number of shards, no shard has the same phase twice, and the time between them is at most
-the longest duration, but at least FAST_SLACK_S (nodes' clocks differ) and at most SLACK_S. If several
-requests could have a line, it goes to the nearest: all shards begin the query phase at once, and the fetch
-phase when the last one has finished it. So the same query repeated by a client is another request, and two
-simultaneous ones are told apart once a shard occurs twice. A line is written when its phase ends: one of a
-shard that was slower than the others by more than SLACK_S belongs to the request that began at the same time.
-As nodes' clocks differ, a fetch may be read before the query phase that it follows: if no request takes it,
-it waits FAST_SLACK_S for one.
+the longest duration, but at least FAST_SLACK_US (nodes' clocks differ) and at most SLACK_US. Of several
+requests the nearest gets a line: all shards begin the query phase at once, and the fetch phase when the last
+one has finished it. So the same query repeated by a client is another request, and two simultaneous ones are
+told apart once a shard occurs twice. A line is written when its phase ends: one of a shard that was slower
+than the others by more than SLACK_US belongs to the request that began at the same time. As clocks differ, a
+fetch may be read before its query phase: if no request takes it, it waits FAST_SLACK_US for one.
 
 A shard logs a range of dates as what it asks: without its bounds where all of its own dates are within, and
-as ``match_none`` where none is; and so any query of which a clause has to match and is that. So one search of
-several days has lines of several sources. What lacks shards is put together where sources are one but for
-that, with what any of them has.
-
-Where clocks of nodes differ by more, a request falls into parts, each with the shards that the other lacks,
-and always as far apart: that is counted, and said.
+as ``match_none`` where none is; and so any query of which a clause has to match and is that. So what lacks
+shards is put together where sources are one but for that, with what any of them has. Where clocks differ by
+more, a request falls into parts, each with the shards that the other lacks, always as far apart: that is
+counted, and said.
 
 Lines come in order of their phases' ends, as nodes write them. Memory is bounded: a request is finished when
-the log is WAIT_S past its end, or when MAX_OPEN wait.
+the log is WAIT_US past its end, or when MAX_OPEN wait.
 """
 
 import re
@@ -33,9 +30,9 @@ import orjson
 
 from esrally_ebs.workload.queries.search import FIELD_ERRORS, LoggedSearch, Part, words
 
-SLACK_S: Final = 2.0
-FAST_SLACK_S: Final = 0.25
-WAIT_S: Final = 10.0  # longest time that one shard or its fetch may take beyond what came before
+SLACK_US: Final = 2_000_000
+FAST_SLACK_US: Final = 250_000
+WAIT_US: Final = 10_000_000  # longest time that one shard or its fetch may take beyond what came before
 MAX_OPEN: Final = 20_000  # requests waiting for further lines
 MAX_OPEN_BYTES: Final = 32 << 20  # of their bodies
 _PARTED_MIN: Final = 20  # fewer requests in parts show nothing
@@ -43,9 +40,6 @@ _ALIKE_US: Final = 100_000  # tolerance for parts to be equally far apart
 _ALIKE_SHARE: Final = 0.8  # least share of parts that are
 _NEIGHBOURS: Final = 8  # requests near a part that may be its other part
 _FARTHER: Final = 100  # consecutive requests that are no nearer: earlier ones are further still
-_SLACK_US: Final = round(SLACK_S * 1e6)
-_FAST_SLACK_US: Final = round(FAST_SLACK_S * 1e6)
-_WAIT_US: Final = round(WAIT_S * 1e6)
 
 _RANGE: Final = re.compile(r'("range":\{"(?:[^"\\]|\\.)*+":\{)[^{}]*')  # and its options
 _BOUNDS: Final = words("from gt gte lt lte to")
@@ -81,8 +75,8 @@ class _Request:
         """Whether a line, with a step that this request lacks, may belong to it."""
         if part.shards and part.shard not in self.shards and len(self.shards) >= part.shards:
             return False
-        if part.phase == "query" and end_us > self.end_us + _SLACK_US:
-            return abs(search.at_us - self.start_us) <= _FAST_SLACK_US
+        if part.phase == "query" and end_us > self.end_us + SLACK_US:
+            return abs(search.at_us - self.start_us) <= FAST_SLACK_US
         slack_us = max(self.slack_us, _slack_us(end_us - search.at_us))
         return search.at_us <= self.end_us + slack_us and end_us >= self.start_us - slack_us
 
@@ -191,7 +185,7 @@ def _range_of(query: Any) -> tuple[str, bool]:  # noqa: ANN401
 
 
 def _slack_us(took_us: int) -> int:
-    return min(_SLACK_US, max(_FAST_SLACK_US, took_us))
+    return min(SLACK_US, max(FAST_SLACK_US, took_us))
 
 
 class _Alike:
@@ -253,7 +247,7 @@ class Joiner:
     def requests(self, searches: Iterable[LoggedSearch]) -> Iterator[LoggedSearch]:
         """All requests, roughly in order of their ends; searches that are no part of one pass through.
 
-        Raises OutOfOrderError if times go back by more than SLACK_S.
+        Raises OutOfOrderError if times go back by more than SLACK_US.
         """
         for search in searches:
             part = search.part
@@ -284,7 +278,7 @@ class Joiner:
 
     def _take(self, search: LoggedSearch, part: Part) -> None:
         end_us = ended_us(search)
-        if end_us < self._log_us - _SLACK_US:
+        if end_us < self._log_us - SLACK_US:
             raise OutOfOrderError
         self._log_us = max(self._log_us, end_us)
         self.lines += 1
@@ -331,11 +325,11 @@ class Joiner:
 
     def _is_late(self, end_us: int) -> bool:
         too_many = len(self._early) > MAX_OPEN or self._bytes > MAX_OPEN_BYTES
-        return too_many or end_us + _FAST_SLACK_US < self._log_us
+        return too_many or end_us + FAST_SLACK_US < self._log_us
 
     def _is_over(self, request: _Request) -> bool:
         too_many = len(self._open) > MAX_OPEN or self._bytes > MAX_OPEN_BYTES
-        return too_many or request.end_us + _WAIT_US < self._log_us
+        return too_many or request.end_us + WAIT_US < self._log_us
 
     def _close(self) -> Iterator[LoggedSearch]:
         """Give out the request that was begun first, if it is no part of another one."""
@@ -372,7 +366,7 @@ class Joiner:
     def _look_for_rest(self, request: _Request, alike: _Alike) -> None:
         """If an open request is the rest of this one, note their distance."""
         for other in islice(alike.open.values(), _NEIGHBOURS):
-            is_near = other.start_us <= request.end_us + _SLACK_US and not other.is_parted
+            is_near = other.start_us <= request.end_us + SLACK_US and not other.is_parted
             # has exactly the shards that this one lacks
             is_rest = len(other.shards) + len(request.shards) == request.key[2]
             if is_near and is_rest and other.shards.isdisjoint(request.shards):
