@@ -361,10 +361,6 @@ def _mean(measurement: Fields) -> float | None:
 # --- requests -----------------------------------------------------------------------------------------------
 
 
-def _is_msearch(line: bytes) -> bool:
-    return rest.is_header(line) and b'"index"' in line
-
-
 def _msearch(lines: Iterable[bytes]) -> Iterator[Entry]:
     for header, body in rest.pairs(lines):
         if TOO_LONG in (header, body):
@@ -485,7 +481,7 @@ _ALL: Final = (
     Format(
         name="msearch",
         title="NDJSON of _msearch",
-        matches=_is_msearch,
+        matches=lambda line: rest.is_header(line) and b'"index"' in line,
         parse=_msearch,
         lacks="there are no times: a set of queries, no load",
         has_arrivals=False,

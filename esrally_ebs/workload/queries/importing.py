@@ -6,7 +6,6 @@ Reads the logs once, or twice if lines of slow logs are not in order of time.
 import hashlib
 import heapq
 import os
-import re
 import secrets
 import shlex
 import shutil
@@ -39,7 +38,6 @@ _PREFIX: Final = _TIME_DIGITS + 12  # time and position in the log
 _LINES_TO_LOOK_AT: Final = 2_000  # a container's log begins with messages of the starting node
 _NAMES_TO_SHOW: Final = 5
 _MAX_PATH: Final = 200  # characters
-_NAME: Final = re.compile("[a-zA-Z_][a-zA-Z_0-9]*")  # which jq takes without quotes
 _Used = TypeVar("_Used")
 
 
@@ -349,7 +347,7 @@ def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
 def _format_of(logs: Sequence[Log], name: str) -> Format:
     begun = [log for log in logs if log.beginning != b""]  # today's file of rotated ones may be empty
     if not begun:
-        raise _empty(logs[0])
+        raise FormatError(f"{logs[0].path}: is empty; name a log with searches")
     detected = {log: FORMATS[name] if name != AUTO else _detected(log) for log in begun}
     formats = {log.path: format_ for log, format_ in detected.items() if format_}
     if not formats:
@@ -366,10 +364,6 @@ def _format_of(logs: Sequence[Log], name: str) -> Format:
                 f"{path}: is of the format {other.name}, {first} of {format_.name}; import them by themselves"
             )
     return format_
-
-
-def _empty(log: Log) -> FormatError:
-    return FormatError(f"{log.path}: is empty; name a log with searches")
 
 
 def _detected(log: Log) -> Format | None:
@@ -390,8 +384,6 @@ def _detected(log: Log) -> Format | None:
         return FORMATS["msearch"]
     if hint:
         raise FormatError(f"{log.path}: is {hint}")
-    if not log.line:
-        raise _empty(log)
     return None
 
 
@@ -413,7 +405,8 @@ def _way_in(node: Any, path: str = "") -> str:  # noqa: ANN401 - what JSON can h
     parts = node.items() if is_object else enumerate(node) if isinstance(node, list) else ()
     for key, part in parts if len(path) < _MAX_PATH else ():
         if is_object:
-            step = f"{path}.{key if _NAME.fullmatch(str(key)) else orjson.dumps(key).decode()}"
+            is_plain = str(key).isidentifier() and str(key).isascii()  # which jq takes without quotes
+            step = f"{path}.{key if is_plain else orjson.dumps(key).decode()}"
         else:  # a text within a table has its place
             step = f"{path or '.'}[{key if path.endswith(']') and isinstance(part, str) else ''}]"
         if way := _way_in(part, step):

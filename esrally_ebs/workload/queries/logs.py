@@ -121,10 +121,8 @@ class Log:
 def without_nuls(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Lines without the NUL bytes that full disks and crashes leave; what is around them are lines."""
     for line in lines:
-        if b"\0" in line and line is not TOO_LONG:
-            yield from filter(None, line.split(b"\0"))
-        else:
-            yield line
+        is_torn = b"\0" in line and line is not TOO_LONG
+        yield from filter(None, line.split(b"\0")) if is_torn else (line,)
 
 
 def next_step(error: OSError, usual: str) -> str:
