@@ -119,10 +119,10 @@ class Log:
 
 
 def without_nuls(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines without the NUL bytes that full disks and crashes leave; what is around them are lines."""
+    """Lines from behind the NUL bytes that full disks and crashes leave; a line of these alone stays."""
     for line in lines:
-        is_torn = b"\0" in line and line is not TOO_LONG
-        yield from filter(None, line.split(b"\0")) if is_torn else (line,)
+        behind = line.rpartition(b"\0")[2]
+        yield line if line is TOO_LONG or not behind.strip() else behind
 
 
 def next_step(error: OSError, usual: str) -> str:
