@@ -39,6 +39,7 @@ _UPKEEP: Final[tuple[tuple[Callable[[int, str], object], str], ...]] = (
 # Blocks of an index, by their numbers in the cluster state; "write" (8) and "closed" (4) do not matter. In
 # order of removal: "read" cannot be removed while another one is set.
 _BLOCKS: Final = {"5": "read_only", "9": "metadata", "12": "read_only_allow_delete", "7": "read"}
+_BLOCKS_OF_ALL: Final = {"6": "read_only", "13": "read_only_allow_delete"}  # of the cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,10 +167,12 @@ def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path:
 
 def _unblock(node: Node) -> None:
     """Remove blocks that prevent searching or deleting indices, or clearing their caches."""
-    blocked = api.get(node.port, "/_cluster/state/blocks?filter_path=blocks.indices")
-    for name, blocks in blocked.get("blocks", {}).get("indices", {}).items():
+    blocked = api.get(node.port, "/_cluster/state/blocks?filter_path=blocks").get("blocks", {})
+    # one at a time: beside any other setting, a block would prevent its own removal
+    for setting in (block for number, block in _BLOCKS_OF_ALL.items() if number in blocked.get("global", ())):
+        api.put(node.port, "/_cluster/settings", {"persistent": {f"cluster.blocks.{setting}": None}})
+    for name, blocks in blocked.get("indices", {}).items():
         for setting in (block for number, block in _BLOCKS.items() if number in blocks):
-            # one at a time: beside any other setting, the block would prevent its own removal
             api.put(node.port, f"/{quote(name, safe='')}/_settings", {f"index.blocks.{setting}": None})
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from es_gp3 import node_of
@@ -332,8 +333,9 @@ def test_policies_schedules_and_transforms_of_its_cluster_end_in_a_copy(data: Pa
 
 
 def test_indices_of_a_copy_that_are_blocked_can_be_changed_and_removed(data: Path) -> None:
-    sent: list[tuple[str, dict[str, None]]] = []
+    sent: list[tuple[str, dict[str, Any]]] = []
     blocks = {number: {} for number in ("4", "5", "7", "8", "9", "12")}
+    there = {"global": {number: {} for number in ("1", "6", "13")}, "indices": {"logs 1": blocks}}
 
     class Blocked(Indices):
         def do_GET(self) -> None:
@@ -342,7 +344,7 @@ def test_indices_of_a_copy_that_are_blocked_can_be_changed_and_removed(data: Pat
                 return
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(json.dumps({"blocks": {"indices": {"logs 1": blocks}}}).encode())
+            self.wfile.write(json.dumps({"blocks": there}).encode())
 
         do_POST = do_GET
 
@@ -353,6 +355,8 @@ def test_indices_of_a_copy_that_are_blocked_can_be_changed_and_removed(data: Pat
     with serving(Blocked) as port:
         DataDirectory(path=data).build(replace(node_of(1, data), port=port))
     assert sent == [
+        ("/_cluster/settings", {"persistent": {"cluster.blocks.read_only": None}}),
+        ("/_cluster/settings", {"persistent": {"cluster.blocks.read_only_allow_delete": None}}),
         ("/logs%201/_settings", {"index.blocks.read_only": None}),
         ("/logs%201/_settings", {"index.blocks.metadata": None}),
         ("/logs%201/_settings", {"index.blocks.read_only_allow_delete": None}),
