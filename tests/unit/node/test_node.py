@@ -52,7 +52,7 @@ def test_a_node_is_waited_for_as_long_as_more_of_its_shards_come(
     asked, shards, now_s = itertools.count(), itertools.count(), [0.0]
     container = engine.Container(pid=1, running=True, exit_code=0, out_of_memory=False, ports={9200: 1})
     monkeypatch.setattr(engine, "inspect", lambda name: now_s.append(look_s) or container)
-    monkeypatch.setattr(life.api, "is_ready", lambda port, nodes: next(asked) == 10)
+    monkeypatch.setattr(life.api, "is_ready", lambda *_, **__: next(asked) == 10)
     monkeypatch.setattr(life.api, "active_shards", lambda port: 7 + min(more, next(shards)))
     monkeypatch.setattr(life.api, "missing_shard", lambda port: "shard 3 is missing")
     monkeypatch.setattr(life, "_node", lambda arm, *_: arm)
