@@ -25,19 +25,8 @@ from esrally_ebs.model import Node
 from esrally_ebs.node import api
 from esrally_ebs.node.data_directory import end_upkeep
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
-from esrally_ebs.rally import any_track, knee, open_loop
-from esrally_ebs.rally.request_source import PARAM_SOURCE
-from esrally_ebs.rally.schedule import (
-    BRING_BACK,
-    FIO,
-    PAGED,
-    SEARCH_TAG,
-    SEARCH_TYPES,
-    START,
-    before_tasks,
-    is_search,
-    may_index,
-)
+from esrally_ebs.rally import any_track, open_loop
+from esrally_ebs.rally.schedule import OURS, PAGED, SEARCH_TAG, SEARCHES, before_tasks, is_search, may_index
 from esrally_ebs.rally.settings import use_nodes
 from esrally_ebs.units import MIB
 from esrally_ebs.workload.queries import replay
@@ -51,7 +40,6 @@ _NEEDS_MODULE = re.compile(
     r" for uri \[|No handler for type|plugins are installed|failed to find \w+ under name|Unknown \w+ type"
     r"|No processor type exists|lang not supported"
 )
-_OURS = {open_loop.NAME, open_loop.DRAWN, knee.NAME, PARAM_SOURCE, FIO, BRING_BACK, START}
 _BULK_CLIENTS = 2  # enough to keep two cores busy together with Elasticsearch's own threads
 
 
@@ -352,7 +340,7 @@ def _require_chosen(cfg: Any, track: str, challenge: str) -> None:
 def _misnamed(task: Any) -> str:
     """Why a task's schedule or parameter source cannot be what it names; "" if they can."""
     name = task.operation.param_source
-    for ours in _OURS & {task.schedule, task.operation.type, name}:
+    for ours in OURS & {task.schedule, task.operation.type, name}:
         return f"{ours!r} is what the pack itself calls so; give yours another name"
     if name and name not in vars(params)["__PARAM_SOURCES_BY_NAME"]:
         return f"no parameter source is registered as {name!r}"
@@ -406,7 +394,7 @@ def _units(operation: Any) -> Sequence[str]:
         return () if is_own else ("docs/s", "ops/s")
     if kind in PAGED or (kind == "search" and (is_own or "pages" in operation.params)):
         return "pages/s", "ops/s"
-    return ("ops/s",) if kind in SEARCH_TYPES else ()
+    return ("ops/s",) if kind in SEARCHES else ()
 
 
 def _as_written(cfg: Any, track: str) -> Any:

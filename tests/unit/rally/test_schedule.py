@@ -10,7 +10,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Phase
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally.recovery import RECOVERY
-from esrally_ebs.rally.schedule import SEARCH_TYPES, divide, expand, loads, may_index, untold
+from esrally_ebs.rally.schedule import SEARCHES, divide, expand, loads, may_index, untold
 
 
 def test_baselines_come_first_then_warm_up_then_rounds_then_the_short_baselines_again() -> None:
@@ -41,7 +41,7 @@ def test_what_makes_the_indices_is_left_to_the_dataset() -> None:
     assert names(expand([*index, *searches], plan())) == names(expand(searches, plan()))
 
 
-@pytest.mark.parametrize("kind", SEARCH_TYPES)
+@pytest.mark.parametrize("kind", SEARCHES)
 def test_every_kind_of_search_is_repeated_in_rounds(kind: str) -> None:
     made = names(expand([task("q", kind)], plan()))
     assert {"q-gp2-r1", "q-gp3-r1", "q-gp2-r2", "q-gp3-r2"} <= set(made)
