@@ -69,6 +69,11 @@ _POLL_S = 0.2
 _WAKE_UP = "BuMP"  # Thespian's own (MultiprocessQueueTransport.interrupt_run)
 _TABLE = Path("/proc/net/tcp")
 
+_IN_TURN = (
+    "tasks {}: run in parallel in the track; here they take turns, since else how long one takes would "
+    "depend on what others do just then, on each volume something else"
+)
+
 LOG = logging.getLogger(__name__)
 
 
@@ -209,7 +214,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 _left_undone(building, plan),
                 _taken_for_searches(searches, plan),
                 _idle(whole, [*building, *searches]),
-                *map(_takes_turns, turns := _in_parallel(searches, plan)),
+                *map(_IN_TURN.format, turns := _in_parallel(searches, plan)),
             )
             self._start(nodes, settings, notes, turns)
 
@@ -222,7 +227,8 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             directory = loader.data_dir(self.cfg, track.name, rally_corpus.name)[-1]
             for documents in rally_corpus.documents:
                 wanted = {"documents": documents.number_of_documents, "kind": _kind(rally_corpus)}
-                yield _generate, {"directory": directory, "seed": seed + _part(rally_corpus), **wanted}
+                part = int(rally_corpus.meta_data.get("part", 0))  # each has its own documents
+                yield _generate, {"directory": directory, "seed": seed + part, **wanted}
 
     def _start(
         self, nodes: RaceNodes, settings: RaceSettings, notes: Iterable[str], turns: Iterable[str]
@@ -431,13 +437,6 @@ def _in_parallel(searches: Sequence[Any], plan: Plan) -> list[str]:
     return [", ".join(names) for names in elements if len(names) > 1 and plan.design.knee is None]
 
 
-def _takes_turns(names: str) -> str:
-    return (
-        f"tasks {names}: run in parallel in the track; here they take turns, since else how long one takes "
-        "would depend on what others do just then, on each volume something else"
-    )
-
-
 def _generate(directory: str, documents: int, seed: int, kind: str) -> None:
     """Run in one of Rally's preparing processes; those of a session find what race control has made."""
     console.info(f"Generating {documents:,} documents in {directory}, unless they are there", logger=LOG)
@@ -448,11 +447,6 @@ def _kind(rally_corpus: Any) -> str:
     """Kind of our generated documents in a corpus; "" for a corpus of the track's own."""
     kind = str(rally_corpus.meta_data.get("generated"))
     return kind if kind in corpus.RENDERERS else ""
-
-
-def _part(rally_corpus: Any) -> int:
-    """Number of this part among all that the track generates; each has its own documents."""
-    return int(rally_corpus.meta_data.get("part", 0))
 
 
 def _name_corpora(track: Any) -> None:

@@ -33,29 +33,13 @@ class Renderer(Protocol):
 
 def write_chunks(renderer: Renderer, file: int, documents: int, workers: int, progress: Progress) -> Ends:
     """Write all chunks to the open ``file``. Raises OSError if it cannot, SetupError if a worker dies."""
-    chunks = -(-documents // CHUNK)
-    if min(workers, chunks) == 1:
-        return _write_alone(renderer, file, documents, progress)
-    with _started(renderer, file, documents, min(workers, chunks)) as connections:
+    with _started(renderer, file, documents, min(workers, -(-documents // CHUNK))) as connections:
         try:
             return _direct(connections, documents, progress)
         except (EOFError, ConnectionError) as error:
             raise SetupError(
                 "corpus: a writing process was killed; free some memory and try again"
             ) from error
-
-
-def _write_alone(renderer: Renderer, file: int, documents: int, progress: Progress) -> Ends:
-    ends: Ends = []
-    offset = 0
-    for start in range(0, documents, CHUNK):
-        stop = min(start + CHUNK, documents)
-        text = renderer.lines(start, stop)
-        _write_at(file, text, offset)
-        offset += len(text)
-        ends.append((stop, offset))
-        progress(stop)
-    return ends
 
 
 def _direct(connections: list[Connection], documents: int, progress: Progress) -> Ends:

@@ -164,7 +164,6 @@ def test_searches_that_a_track_has_in_parallel_and_what_is_left_out_after_one_ar
     write = rally_track.Task("w", rally_track.Operation("w", "bulk"))
     elements = [made[0], rally_track.Parallel([*made[1:], write]), rally_track.Parallel([made[0], write])]
     assert processor._in_parallel(elements, parse_plan(TWO_ARMS, "p.toml", {})) == ["q, r"]
-    assert processor._takes_turns("q, r").startswith("tasks q, r: run in parallel in the track; here they")
     knee = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "steady", "design.knee": "p99=100ms"})
     assert not processor._in_parallel(elements, knee)  # whose steps ask all of them at once
     stats = rally_track.Task("s", rally_track.Operation("s", "node-stats"))
