@@ -276,7 +276,6 @@ def _wait(
         containers = [_running(arm, name) for arm, name in zip(arms, names, strict=True)]
         published = containers[0].ports
         at_ports = ports or [published.get(_HTTP + at, 0) for at in range(len(names))]
-        # asked for an answer at once: how long all looks together may take is decided here
         ready = [port and api.is_ready(port, nodes=count, patience_s=0) for port in at_ports]
         waiting = [at for at, is_ready in enumerate(ready) if not is_ready]
         if not waiting:

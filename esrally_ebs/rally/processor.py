@@ -230,9 +230,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 part = int(rally_corpus.meta_data.get("part", 0))  # each has its own documents
                 yield _generate, {"directory": directory, "seed": seed + part, **wanted}
 
-    def _start(
-        self, nodes: RaceNodes, settings: RaceSettings, notes: Iterable[str], turns: Iterable[str]
-    ) -> None:
+    def _start(self, nodes: RaceNodes, settings: RaceSettings, notes: Iterable[str], turn: list[str]) -> None:
         local_actors.require_closed()
         service = CoordinatorService(nodes.also_at) if nodes.also_at else None
         load_may_go = service.end if service else lambda: None
@@ -252,7 +250,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         patches.install(patches.RACE_CONTROL, RaceEnd(live, self.cfg, is_quiet, load_may_go))
         with hearing_cancel():
             context = live.prepare()
-        for names in turns:
+        for names in turn:
             live.folder.note("in-turn", text=names)
         install(context.path, write)
         use_nodes(self.cfg, {arm.cluster: arm.nodes[0] for arm in context.arms if arm.nodes}, nodes.also_at)

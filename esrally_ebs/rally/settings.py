@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esrally import config, paths
+from esrally import config, exceptions, paths
+from esrally.client import EsClientFactory
 from esrally.utils import opts
 
 from esrally_ebs.errors import PlanError
@@ -116,8 +117,13 @@ def require_own_nodes(cfg: Any) -> None:
             "nodes of your own by 'esrally race' with --pipeline=benchmark-only"
         )
     options = cfg.opts("client", "options", mandatory=False)
-    if options and any(each.get("use_ssl") for each in options.all_client_options.values()):
-        raise PlanError("--client-options use_ssl: the nodes of this race speak plain HTTP; leave it out")
+    for each in options.all_client_options.values() if options else ():
+        if each.get("use_ssl"):
+            raise PlanError("--client-options use_ssl: the nodes of this race speak plain HTTP; leave it out")
+        try:
+            EsClientFactory([{"host": "127.0.0.1", "port": 9200}], dict(each)).create()  # asks nothing yet
+        except (TypeError, ValueError, exceptions.RallyError) as error:
+            raise PlanError(f"--client-options: {' '.join(str(error).split())}; mend them") from error
     for key, flag in _OF_RALLYS_NODES.items():
         if value := cfg.opts("mechanic", key, mandatory=False):
             value = ",".join(value) if isinstance(value, list) else value

@@ -91,6 +91,8 @@ def raced_by_rally(cfg: Any, hosts: str) -> Any:  # noqa: ANN401 - Rally's
             "--target-hosts 10.0.0.5:9200: .* with --pipeline=benchmark-only",
         ),
         ("", "options", opts.ClientOptions("use_ssl:true"), "--client-options use_ssl: .* plain HTTP"),
+        ("", "options", opts.ClientOptions("tiemout:3"), "--client-options: .*'tiemout'; mend"),
+        ("", "options", opts.ClientOptions("basic_auth_user:me"), "--client-options: .*_user'; mend"),
         ("", "car.plugins", ["analysis-icu"], "--elasticsearch-plugins analysis-icu: .* by ES_IMAGE"),
         ("", "runtime.jdk", "21", "--runtime-jdk 21: .* by ES_IMAGE"),
     ],
