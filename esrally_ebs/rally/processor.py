@@ -52,7 +52,7 @@ from esrally_ebs.rally.schedule import (
 from esrally_ebs.rally.settings import (
     PLAIN,
     RaceSettings,
-    excluding,
+    naming,
     race_settings,
     require_arms,
     require_own_nodes,
@@ -418,7 +418,7 @@ def _taken_for_searches(searches: Sequence[Any], plan: Plan) -> str:
     return bool(names) * (
         f"task {', '.join(names)}: nothing tells that it searches; after a search it counts as one, asked "
         f"{plan.race.iterations} times in each round on each arm, and to warm up; if it does something else, "
-        f"such as to measure recall, leave it out: {excluding(names)}"
+        f"such as to measure recall, leave it out: {naming(names)}"
     )
 
 

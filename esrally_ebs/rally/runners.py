@@ -29,7 +29,7 @@ from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
 from esrally_ebs.rally.request_source import BLOCK, DETAILS, NAMES_INDEX, SentRequests, names_index
 from esrally_ebs.rally.schedule import BRING_BACK, FIO, SEARCH_TAG, START
-from esrally_ebs.rally.settings import excluding
+from esrally_ebs.rally.settings import naming
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.hosts import hosts_of
 from esrally_ebs.session.keeper import read_page, root_steps
@@ -138,7 +138,7 @@ class Search:
             raise PlanError(
                 f"task {request.block.task}: its parameter source makes {write}, which every round would do "
                 f"again on each arm; put it before the searches, without the tag {SEARCH_TAG!r}, or leave it "
-                f"out: {excluding([request.block.task])}"
+                f"out: {naming([request.block.task])}"
             )
         # pairs of one node are made only once; each step of a knee search has its own rate
         is_own = request.block.round and request.block.task != protocol.QUERIES and not self.arm.suffix

@@ -24,7 +24,7 @@ from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally import knee, open_loop, recovery, request_source
 from esrally_ebs.rally.request_source import BLOCK, NAMES_INDEX, names_index
-from esrally_ebs.rally.settings import excluding, including, updated
+from esrally_ebs.rally.settings import naming, updated
 from esrally_ebs.session import protocol
 from esrally_ebs.session.root_steps import MAX_LENT
 from esrally_ebs.workload.queries import replay
@@ -63,10 +63,11 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         listed = ", ".join(f"{task.name} ({task.operation.type})" for task in after)
         rest = schedule[schedule.index(after[0]) :]
         later = [task.name for element in rest for task in element if is_search(task)]
-        with_it = f"; searches after it are then asked without it; alone, after it: {including(later)}"
+        only = naming(later, "--include-tasks")
+        with_it = f"; searches after it are then asked without it; alone, after it: {only}"
         raise PlanError(
             f"task {listed}: after a search, where every round would do it again on each arm; put it before "
-            f"the searches or leave it out: {excluding(task.name for task in after)}"
+            f"the searches or leave it out: {naming(task.name for task in after)}"
             f"{bool(later) * with_it}{_tag_of(after)}"
         )
     for element in (each for each in searches if each.nested):
@@ -146,13 +147,13 @@ def _require_writes_beside(element: Any) -> None:
     for task in (task for task in others if task.operation.type != "bulk"):
         raise PlanError(
             f"task {task.name} ({task.operation.type}): runs beside others, where only searches and bulk "
-            f"tasks can be repeated on each arm; leave it out with {excluding([task.name])}{_tag_of([task])}"
+            f"tasks can be repeated on each arm; leave it out with {naming([task.name])}{_tag_of([task])}"
         )
     if others == list(element):
         names = [task.name for task in element]
         raise PlanError(
             f"tasks {','.join(names)}: index after a search, which every round would repeat on each arm; "
-            f"put them before the searches, or searches beside them, or leave them out: {excluding(names)}"
+            f"put them before the searches, or searches beside them, or leave them out: {naming(names)}"
         )
 
 
@@ -284,7 +285,7 @@ def _require_plain(building: Sequence[Any], plan: Plan) -> None:
         names = [task.name for task in element]
         raise PlanError(
             f"tasks {','.join(names)}: run in parallel, and indexing can only be compared task by task; leave"
-            f" them out with {excluding(names)}{_tag_of(element)}"
+            f" them out with {naming(names)}{_tag_of(element)}"
         )
     if plan.design.starts > 1:
         raise PlanError("design.starts: is of searches, and the challenge has none; set it to 1")

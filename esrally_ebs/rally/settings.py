@@ -191,14 +191,9 @@ def _with_cars(plan: Plan, names: Any, params: Mapping[str, Any]) -> Plan:
     return updated(plan, "node", **changes) if changes else plan
 
 
-def excluding(tasks: Iterable[str]) -> str:
-    """Rally's option to leave these tasks out, quoted for a shell: names may have blanks."""
-    return f"--exclude-tasks={shlex.quote(','.join(tasks))}"
-
-
-def including(tasks: Iterable[str]) -> str:
-    """Rally's option to race these tasks alone, quoted for a shell."""
-    return f"--include-tasks={shlex.quote(','.join(tasks))}"
+def naming(tasks: Iterable[str], option: str = "--exclude-tasks") -> str:
+    """Rally's option to leave these tasks out, or another one, quoted for a shell: names may have blanks."""
+    return f"{option}={shlex.quote(','.join(tasks))}"
 
 
 def updated(plan: Plan, section: str, **changes: Any) -> Plan:
