@@ -86,10 +86,10 @@ class Knees:
                 continue
             ratio, low, high = _ratio(knees[base], knees[other])
             is_equal = 1 / (1 + margin) <= low and high <= 1 + margin
-            alike = "equivalent" if is_equal else "no difference is shown"
-            is_doubted = knees[base].may_be_lower or knees[other].may_be_lower
-            different = "a difference, but a knee is in doubt" if is_doubted else "a difference"
-            yield other, base, ratio, low, high, different if low > 1 or high < 1 else alike
+            claim = "a difference" if low > 1 or high < 1 else "equivalent" if is_equal else ""
+            if claim and (knees[base].may_be_lower or knees[other].may_be_lower):
+                claim += ", but a knee is in doubt"
+            yield other, base, ratio, low, high, claim or "no difference is shown"
 
     def warnings(self) -> Iterator[str]:
         """Doubts about the arms' knees."""

@@ -142,14 +142,23 @@ def test_the_ends_of_an_interval_are_printed_on_the_side_of_0_and_of_the_margin_
     assert f"b against a: +2.0% {said}." in report.build(session).verdict
 
 
-@pytest.mark.parametrize(("may_be_lower", "ends"), [(True, ", but a knee is in doubt."), (False, ".")])
-def test_a_difference_from_a_knee_that_may_be_lower_is_in_doubt(
-    session: Session, monkeypatch: pytest.MonkeyPatch, may_be_lower: bool, ends: str
+@pytest.mark.parametrize(
+    ("may_be_lower", "low", "high", "ends"),
+    [
+        (True, 119, 121, "a difference, but a knee is in doubt."),
+        (False, 119, 121, "a difference."),
+        (True, 99, 102, "equivalent, but a knee is in doubt."),
+        (False, 99, 102, "equivalent."),
+        (True, 90, 102, "no difference is shown."),
+    ],
+)
+def test_what_is_claimed_of_a_knee_that_may_be_lower_is_in_doubt(
+    session: Session, monkeypatch: pytest.MonkeyPatch, may_be_lower: bool, low: float, high: float, ends: str
 ) -> None:
-    doubted = Knee(rate=120, low=119, high=121, doubt="x", may_be_lower=may_be_lower)
+    doubted = Knee(rate=(low + high) / 2, low=low, high=high, doubt="x", may_be_lower=may_be_lower)
     knees = itertools.cycle([Knee(rate=100, low=99, high=101), doubted])
     monkeypatch.setattr(KneeSearch, "knee", lambda *_: next(knees))
-    assert report.build(session).verdict.endswith(f"], a difference{ends}")
+    assert report.build(session).verdict.endswith(f"], {ends}")
 
 
 def test_every_format_has_the_knees_and_the_page_their_plot(session: Session) -> None:
