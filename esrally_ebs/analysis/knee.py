@@ -4,8 +4,7 @@ The search on one arm is a state machine, the same for a node and for a simulate
 the next step out, or none. A step is some seconds of Poisson arrivals at one rate.
 
     alone     one query at a time: no rate can be better than that
-    probe     short steps: the rate doubles until the bound breaks, then halves the way between good and bad;
-              the lowest bad rate is tried again, for a node that has just started is slow
+    probe     short steps: the rate doubles until the bound breaks, then halves the way between good and bad
     measure   long steps, each at what is the knee by all steps before it, now a little above, now below
 
 The share of requests that are late can only grow with the rate. Where to look is found from that alone: the
@@ -26,15 +25,15 @@ as near to the bound, and tell how latency falls off: beyond some point that of 
 (Kingman 1964). So a share is that of the requests beyond a part of the bound, times the part of those that go
 beyond all of it by an exponential fitted to them. It is fitted up to the bound alone: how late a late one is,
 a stall of the volume for instance, says nothing. Where queries take as long without any queue, as the step of
-one at a time shows, no exponential tells their own time from waiting, and those that are late are counted.
+one at a time shows, or far fewer are late than it gives, as of queries that are served by the batch, no
+exponential tells their own time from waiting, and those that are late are counted.
 
-Latency in overload never becomes stationary, and what a step measures of it depends on its length. So a step
-that runs away is ended early, and counts as one that does not hold. Pure.
+Latency in overload never becomes stationary, so a step that runs away is ended early. Pure.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -66,6 +65,7 @@ _LATE_BY_CHANCE = 3  # so many late requests may be chance in a probe
 _MAX_CHANCE = 0.05  # a share of many requests is at most so far off by chance
 _P_BROKEN = 0.001  # chance of so many late requests alone, were the bound kept
 _MIN_DISTANCE, _MAX_DISTANCE = 0.02, 0.06  # a step from the knee: shares at one rate give no curve
+_MISFIT_FROM, _MISFIT = 100, 1.4  # late ones by the fall of latency, and times those that are: it misfits
 # Of the interval. Steps near the knee:
 _NEAR_KNEE = 0.2  # within so much of the logarithm of the rate
 _MIN_STEPS_NEAR = 6  # and at least so many
@@ -138,8 +138,7 @@ def observe(
     counts = settled | (not step.rate)
     late = latency_s > bound.seconds
     ran_away = step.rate > 0 and bool(late[into >= _OVERLOAD_FROM].mean() > _most_late(bound))
-    unsent = step.due - len(due_s)
-    if unsent > 0 and not ran_away:
+    if (unsent := step.due - len(due_s)) > 0 and not ran_away:
         rest_s = np.linspace(due_s.max(), max(due_s.max(), due_s.min() + step.seconds), unsent)
         latency_s = np.append(latency_s, np.full(unsent, np.inf))
         service_s = np.append(service_s, np.full(unsent, service_s.mean()))
@@ -241,11 +240,10 @@ class KneeSearch:
 
     def knee(self, steps: Sequence[StepResult]) -> Knee:
         """The knee by these steps of one arm; any number of them."""
-        tried = [step for step in _counting(steps) if step.requests or step.ran_away]
+        tried = self._fitting([step for step in _counting(steps) if step.requests or step.ran_away])
         if self._alone_breaks(steps):
-            alone_s = steps[0].quantile_s
+            alone_s, share = steps[0].quantile_s, format_share(self.bound.allowed)
             if not math.isfinite(alone_s):
-                share = format_share(self.bound.allowed)
                 return Knee(why=f"no rate holds it: asked alone, more than {share} of the queries fail")
             took = f"{format_seconds(alone_s)} ({self.bound.name})"
             return Knee(why=f"no rate holds it: alone a query takes {took}")
@@ -255,20 +253,27 @@ class KneeSearch:
         if not good:
             return Knee(why=f"no rate holds it, down to {format_rate(bad)}/s")
         if not math.isfinite(bad):
-            ends = f"no higher rate was tried: {self.longer_by}"
+            why = f"no higher rate was tried: {self.longer_by}"
             if good * 2 > MAX_RATE:
-                ends = "the load generator makes no more"
+                why = "the load generator makes no more"
             elif sum(step.purpose is Purpose.PROBE for step in steps) >= MAX_PROBES:
-                ends = (
-                    f"{MAX_PROBES} short steps went no higher, as the first queries were slow: search again"
-                )
-            return Knee(why=f"it held up to {format_rate(good)}/s for {self._probe_s(good):g} s, and {ends}")
+                why = f"{MAX_PROBES} short steps went no higher, as the first queries were slow: search again"
+            return Knee(why=f"it held up to {format_rate(good)}/s for {self._probe_s(good):g} s, and {why}")
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
         rate, low, high = _Shares.of(tried, self.bound.allowed).knee(self.confidence, varies, self.bound)
         low /= 1 + self._overrun
         lower, unsure = self._late_below(tried, rate, varies), self._unsure(tried)
         lower = lower or (self._stalls(tried) if not unsure else "")
         return Knee(rate=rate, low=low, high=high, doubt=lower or unsure, may_be_lower=bool(lower))
+
+    def _fitting(self, tried: Sequence[StepResult]) -> Sequence[StepResult]:
+        """The steps; late requests are counted where far fewer are late than the fall of latency says."""
+        long = [step for step in tried if step.purpose is Purpose.MEASURE and not step.ran_away]
+        most = [self.bound.allowed * step.requests for step in long]  # beyond, a few steps would decide
+        late = sum(map(min, (step.late for step in long), most))
+        fitted = sum(map(min, (step.share * step.requests for step in long), most))
+        is_misfit = fitted >= max(_MISFIT_FROM, _MISFIT * late)
+        return [replace(step, share=math.nan) for step in tried] if is_misfit else tried
 
     @property
     def _overrun(self) -> float:
@@ -446,9 +451,8 @@ class _Shares:
         scaled = deviance / (squares / (max(telling - 2, 0) + _VARIES_WEIGHT))
         prior = (np.log(_POWERS) / _POWER_SPREAD) ** 2
         chances = np.exp(-0.5 * (scaled - scaled.min() + prior[:, None])).sum(axis=0)
-        ends = np.interp(
-            [(1 - confidence) / 2, (1 + confidence) / 2], chances.cumsum() / chances.sum(), knees
-        )
+        below = chances.cumsum() / chances.sum()
+        ends = np.interp([(1 - confidence) / 2, (1 + confidence) / 2], below, knees)
         likeliest = float(np.clip(knees[chances.argmax()], self.at[0], self.at[-1]))
         low, high = min(ends[0], likeliest), max(ends[1], likeliest)
         return math.exp(likeliest), math.exp(low), math.exp(high)
@@ -464,10 +468,9 @@ class _Shares:
 def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
     """The steps of each arm by round, from what a session recorded.
 
-    Leaves out a step that a session was ended in, or is in: at its beginning nobody is late at any rate, and
-    the first queries alone may be slow, as a node has just started.
+    Leaves out the step that a session was ended in, or is in: at its beginning nobody is late at any rate.
     """
-    search = KneeSearch.of(session.plan.design)
+    bound = KneeSearch.of(session.plan.design).bound
     samples = session.samples.filter(is_of_rounds(session.samples))
     arms, rounds = np.array(samples["arm"].to_pylist()), samples["round"].to_numpy()
     service_s, latency_s = samples["service_time_s"].to_numpy(), samples["latency_s"].to_numpy()
@@ -477,15 +480,12 @@ def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
     steps: dict[str, dict[int, StepResult]] = {arm.spec.name: {} for arm in session.arms}
     for event in session.events:
         if event.kind == EVENT and event.arm in steps and (known := _step_of(event)):
-            step, round_ = known
+            own, (step, round_) = steps[event.arm], known
             rows = (arms == event.arm) & (rounds == round_) & (due_s >= 0) & (due_s < MAX_TIME)
-            if rows.any():
-                own = steps[event.arm].values()
-                alone = next((made for made in own if made.purpose is Purpose.ALONE), None)
-                if round_ != last or np.count_nonzero(rows) >= (step.due or math.inf):
-                    steps[event.arm][round_] = observe(
-                        step, due_s[rows], latency_s[rows], service_s[rows], search.bound, alone
-                    )
+            alone = next((made for made in own.values() if made.purpose is Purpose.ALONE), None)
+            is_whole = round_ != last or np.count_nonzero(rows) >= (step.due or math.inf)
+            if rows.any() and is_whole:
+                own[round_] = observe(step, due_s[rows], latency_s[rows], service_s[rows], bound, alone)
     return steps
 
 

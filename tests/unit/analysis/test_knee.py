@@ -93,6 +93,31 @@ def test_late_ones_are_counted_where_queries_alone_come_near_the_bound(
     assert made.share == pytest.approx(share)
 
 
+def test_the_knee_of_a_server_that_takes_queries_by_the_batch_is_where_it_is() -> None:
+    """Most wait for two batches of 24 ms: close to the bound, and never long alone."""
+    rules, draw = search(Bound(percentile=99, seconds=0.06), steps=10), np.random.default_rng(1)
+    steps = list[StepResult]()
+    while (step := rules.next(steps)) is not None:
+        due = np.sort(draw.random(step.due)) * step.seconds
+        latency = batches(due) if step.rate else np.full(800, 0.009)
+        steps.append(observe(step, due if step.rate else latency.cumsum(), latency, latency, rules.bound))
+    knee = rules.knee(steps)
+    assert knee.rate == pytest.approx(590, rel=0.05)  # it was 551 [520, 575]
+    assert knee.low <= 590 <= knee.high
+
+
+def batches(due_s: simulated_queue.Floats) -> simulated_queue.Floats:
+    """Latencies of a server that takes up to 16 waiting requests at once, 8 ms and 1 ms for each."""
+    latency, now_s, first = np.empty(len(due_s)), 0.0, 0
+    while first < len(due_s):
+        now_s = max(now_s, due_s[first])
+        last = min(first + 16, int(np.searchsorted(due_s, now_s, "right")))
+        now_s += 0.008 + 0.001 * (last - first)
+        latency[first:last] = now_s - due_s[first:last]
+        first = last
+    return latency
+
+
 def test_of_a_median_as_many_may_be_late_as_not() -> None:
     rules = search(Bound(percentile=50, seconds=0.01), steps=10)
     service_s = np.random.default_rng(3).lognormal(math.log(0.005), 0.3, 100_000)
