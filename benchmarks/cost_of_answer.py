@@ -44,7 +44,7 @@ from races import Line, append, be_called, lines_of, race
 from scipy import special
 
 from esrally_ebs import node
-from esrally_ebs.analysis.compare import compare
+from esrally_ebs.analysis.compare import judge
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS, measured_blocks
 from esrally_ebs.errors import EbsError, PlanError
@@ -70,12 +70,12 @@ def pack(plan: Path, params: Mapping[str, Any], only: Sequence[str]) -> Line:
     wanted = json.dumps({"plan": str(plan), **params})
     seconds = race(*_only(only), f"--race-id={session_id}", f"--track-params={wanted}")
     session = load_session(home() / "sessions" / session_id)
-    compared = compare(
+    compared = judge(
         measured_blocks(session.samples),
         [arm.spec.name for arm in session.arms][:2],
         margin=session.plan.design.margin,
         confidence=0.95,
-    )
+    ).comparisons
     rounds_s = [
         e.fields["seconds"] for e in session.events if (e.kind, e.fields.get("name")) == ("stage", "rounds")
     ]

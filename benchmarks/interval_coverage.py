@@ -34,7 +34,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from esrally_ebs.analysis.compare import compare
+from esrally_ebs.analysis.compare import judge
 from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Mean, Pair
 from esrally_ebs.analysis.summary import PERCENTILES, has_enough_requests, is_known_alone, summarize_blocks
 
@@ -194,7 +194,7 @@ def over_volumes(
 def over_parts(arms: Floats, parts: Sequence[range], true: float) -> tuple[float, float, float]:
     """Whether the intervals over parts of the rounds hold ratio, difference and a's own percentile."""
     blocks = {("t", arm): dict(enumerate(own, start=1)) for arm, own in zip("ab", arms, strict=True)}
-    (judged,) = compare(blocks, "ab", margin=0.05, confidence=CONFIDENCE, starts=parts)
+    (judged,) = judge(blocks, "ab", margin=0.05, confidence=CONFIDENCE, starts=parts).comparisons
     alone = summarize_blocks(blocks, {}, confidence=CONFIDENCE, starts=parts)[0].percentiles[0]
     difference = judged.percentiles[0].difference_s
     return holds(judged.ratio, RATIO), holds(difference, (RATIO - 1) * true), holds(alone, true)

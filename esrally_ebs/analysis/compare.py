@@ -176,19 +176,6 @@ class _Family:
         )
 
 
-def compare(
-    blocks: Blocks,
-    arms: Sequence[str],
-    *,
-    margin: float,
-    confidence: float,
-    starts: Starts = (),
-    off: Off | None = None,
-) -> tuple[Comparison, ...]:
-    """Like ``judge``, but only the comparisons."""
-    return judge(blocks, arms, margin=margin, confidence=confidence, starts=starts, off=off).comparisons
-
-
 def judge(
     blocks: Blocks,
     arms: Sequence[str],

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from esrally_ebs.analysis.compare import Comparison, PercentileComparison, compare, pair_of
+from esrally_ebs.analysis.compare import Comparison, PercentileComparison, judge, pair_of
 from esrally_ebs.analysis.multiplicity import holm
 from esrally_ebs.analysis.rounds import Estimate, Pair, below, critical_t, more_rounds, rarest
 from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, Blocks, fio_blocks, shared_rounds
@@ -141,7 +141,7 @@ def decide_fio(
     for limit in limits:
         blocks = fio_blocks(baseline, limit.percentile)
         off = dict.fromkeys(blocks, _FIO_ERROR)
-        comparisons = compare(blocks, arms, margin=limit.slowdown, confidence=alone, off=off)
+        comparisons = judge(blocks, arms, margin=limit.slowdown, confidence=alone, off=off).comparisons
         if comparisons:
             # Each pass gives one number, its own percentile; the median of these is compared.
             of_passes = decide(comparisons, blocks, limits=[replace(limit, percentile=50)], confidence=alone)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from esrally_ebs.analysis.compare import Comparison, Judgement, Verdict, compare, judge
+from esrally_ebs.analysis.compare import Comparison, Judgement, Verdict, judge
 from esrally_ebs.analysis.gate import GateLimit, decide
 from esrally_ebs.analysis.summary import MIN_ROUNDS, Blocks
 
@@ -24,7 +24,7 @@ def blocks(**tasks: tuple[Times, Times]) -> Blocks:
 
 
 def verdict_on(a: Times, b: Times, *, margin: float = 0.05, confidence: float = 0.95) -> Comparison:
-    (comparison,) = compare(blocks(task=(a, b)), ("a", "b"), margin=margin, confidence=confidence)
+    (comparison,) = judge(blocks(task=(a, b)), ("a", "b"), margin=margin, confidence=confidence).comparisons
     return comparison
 
 
@@ -66,7 +66,7 @@ def tied(seed: int) -> tuple[Times, Times]:
 @pytest.mark.parametrize("seed", [6, 27])
 def test_a_ratio_outside_of_the_margin_is_not_equivalent_however_many_times_are_equal(seed: int) -> None:
     made = blocks(task=tied(seed))
-    (comparison,) = compare(made, ("a", "b"), margin=0.05, confidence=0.95)
+    (comparison,) = judge(made, ("a", "b"), margin=0.05, confidence=0.95).comparisons
     assert comparison.percentiles[0].ratio.value < 0.2
     assert comparison.verdict is Verdict.INCONCLUSIVE
     assert comparison.more_rounds is None
@@ -139,12 +139,12 @@ def test_a_drift_that_hits_both_arms_of_a_round_does_not_widen_the_interval_much
 
 def test_many_tasks_make_the_same_evidence_count_for_less() -> None:
     doubtful = (rounds(noise=0.05, count=8, seed=5), rounds(1.1, noise=0.05, count=8, seed=6))
-    alone = compare(blocks(one=doubtful), ("a", "b"), margin=0.05, confidence=0.95)[0]
+    alone = judge(blocks(one=doubtful), ("a", "b"), margin=0.05, confidence=0.95).comparisons[0]
     noise = {
         f"t{n}": (rounds(noise=0.2, count=8, seed=20 + n), rounds(noise=0.2, count=8, seed=40 + n))
         for n in range(19)
     }
-    among = compare(blocks(one=doubtful, **noise), ("a", "b"), margin=0.05, confidence=0.95)[0]
+    among = judge(blocks(one=doubtful, **noise), ("a", "b"), margin=0.05, confidence=0.95).comparisons[0]
     assert alone.p_different is not None
     # 20 tasks and all of them together: 21 questions
     assert among.p_different == pytest.approx(min(1.0, alone.p_different * 21))
@@ -163,7 +163,7 @@ def test_three_arms_are_compared_with_the_first() -> None:
         ("task", arm): {n: np.array(times) for n, times in enumerate(rounds(scale, seed=7), start=1)}
         for arm, scale in (("a", 1.0), ("b", 1.5), ("c", 2.0))
     }
-    pairs = compare(three, ("a", "b", "c"), margin=0.05, confidence=0.95)
+    pairs = judge(three, ("a", "b", "c"), margin=0.05, confidence=0.95).comparisons
     assert [(c.a, c.b) for c in pairs] == [("a", "b"), ("a", "c")]
     assert all(c.verdict is Verdict.SLOWER for c in pairs)
 
@@ -251,7 +251,7 @@ def test_rounds_that_all_say_the_same_are_not_more_certain_than_so_few_can_be() 
     def session(tasks: int, count: int) -> tuple[Comparison, ...]:
         a, b = (rounds(scale, count=count, requests=1, seed=n) for n, scale in ((1, 1.0), (2, 2.0)))
         same = {f"t{n}": (a, b) for n in range(tasks)}
-        return compare(blocks(**same), ("a", "b"), margin=0.05, confidence=0.95)
+        return judge(blocks(**same), ("a", "b"), margin=0.05, confidence=0.95).comparisons
 
     assert session(1, 6)[0].p_different == pytest.approx(2 / 924)
     # 24 tasks and all of them together: 25 x 2 / 924 is more than 5 %, 25 x 2 / 3432 is not

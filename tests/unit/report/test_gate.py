@@ -13,7 +13,7 @@ from sample_rows import row, table
 from session_in_memory import session
 from small_plan import small_plan
 
-from esrally_ebs.analysis.compare import compare
+from esrally_ebs.analysis.compare import judge
 from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, TaskDecision, decide, parse_limit
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import Blocks
@@ -43,7 +43,7 @@ def gate(ratios: dict[str, float], *limits: GateLimit, **shape: float) -> Gate:
 
 
 def gate_of(made: Blocks, *limits: GateLimit) -> Gate:
-    comparisons = compare(made, ["a", "b"], margin=0.05, confidence=0.95)
+    comparisons = judge(made, ["a", "b"], margin=0.05, confidence=0.95).comparisons
     return decide(comparisons, made, limits=limits, confidence=0.95)
 
 
@@ -289,7 +289,7 @@ def test_what_is_not_valid_is_refused_with_exit_code_4(changes: dict[str, object
 
 def test_a_decision_does_not_depend_on_the_order_of_tasks() -> None:
     made = blocks({"t": 1.0, "u": 1.2, "v": 1.05})
-    judged = compare(made, ["a", "b"], margin=0.05, confidence=0.95)
+    judged = judge(made, ["a", "b"], margin=0.05, confidence=0.95).comparisons
     forth, back = (
         decide(some, made, limits=[P50], confidence=0.95).decisions for some in (judged, judged[::-1])
     )
