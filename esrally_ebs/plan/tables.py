@@ -328,7 +328,8 @@ class BaselineJob(Section):
     randseed: int | None = Field(default=None, ge=1, le=MAX_SEED)
     rest: Seconds = Field(default=0.0, ge=0)  # idle time before it
     stonewall: bool = True  # false: starts with the job before it; only in virtual time
-    repeat: int = Field(default=0, ge=0, le=100)  # passes at the end of the session; true = 1
+    # passes at the end of the session, so many as a gate may ask for; true = 1
+    repeat: int = Field(default=0, ge=0, le=499)
 
     @field_validator("iodepth")
     @classmethod

@@ -1,10 +1,12 @@
 """Sessions of fio alone: two are compared job by job, one is gated by its passes."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from golden_session import arm, fio
@@ -14,7 +16,7 @@ from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.cli import main
 from esrally_ebs.model import State
 from esrally_ebs.report import RENDERERS
-from esrally_ebs.report.gate import EXIT_CODES, judge_session
+from esrally_ebs.report.gate import EXIT_CODES, judge_session, reason
 from esrally_ebs.report.sessions import compare_sessions
 from esrally_ebs.store import SessionFolder, load_session
 
@@ -94,6 +96,17 @@ def test_what_else_a_gate_on_fio_alone_says(
     assert main(["gate", "f", *(f"--max-slowdown={limit}" for limit in limits)]) == code
     out, err = capsys.readouterr()
     assert says in (err if code == 4 else out)
+
+
+def test_a_job_can_be_repeated_as_often_as_a_gate_asks_for(home: Path) -> None:
+    session, draw = load_session(make(home, "f")), np.random.default_rng(1)
+    rows = [{**row, "p50_s": 5e-4 * draw.lognormal(0, 0.2)} for row in session.baseline.to_pylist()]
+    noisy = replace(session, baseline=pa.Table.from_pylist(rows, schema=session.baseline.schema))
+    said = [reason(noisy, judge_session(noisy, [parse_limit(f"p50={limit}%")])) for limit in range(1, 60)]
+    asked = [int(more) for text in said for more in re.findall(r"more passes may decide \(about (\d+)\)", text)]
+    assert max(asked) > 100
+    for more in asked:
+        assert small_plan(baseline=[{**JOB, "repeat": 5 + more}]).baseline[0].repeat == 5 + more
 
 
 def test_two_sessions_of_fio_alone_are_compared_job_by_job(
