@@ -167,15 +167,15 @@ def _tail_from(alone_s: Floats, bound: Bound) -> float:
 
 
 def _share_beyond(latency_s: Floats, bound_s: float, start_s: float) -> float:
-    """The share of latencies beyond the bound, by an exponential through those beyond ``start_s``.
+    """The share of latencies beyond the bound, by an exponential through finite ones beyond ``start_s``.
 
     The exponential is the likeliest where of those beyond the bound only their number is known.
     """
-    excess_s = np.minimum(latency_s[latency_s > start_s], bound_s) - start_s
-    within = np.count_nonzero(excess_s < bound_s - start_s)
-    if not within:  # also where the bound itself is the start
-        return len(excess_s) / len(latency_s)
-    return float(len(excess_s) / len(latency_s) * np.exp(-(bound_s - start_s) * within / excess_s.sum()))
+    answered_s = latency_s[np.isfinite(latency_s)]
+    excess_s = np.minimum(answered_s[answered_s > start_s], bound_s) - start_s
+    within = np.count_nonzero(excess_s < bound_s - start_s)  # none where the bound itself is the start
+    beyond = np.exp(-(bound_s - start_s) * within / excess_s.sum()) if within else 1.0
+    return float((len(latency_s) - len(answered_s) + beyond * len(excess_s)) / len(latency_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,6 +118,14 @@ def batches(due_s: simulated_queue.Floats) -> simulated_queue.Floats:
     return latency
 
 
+def test_failed_requests_are_no_part_of_how_latency_falls_off() -> None:
+    """As a full node rejects queries at once, and none that it takes is late."""
+    latency = np.array([0.005] * 90 + [0.01] * 6 + [math.inf] * 4)
+    step_ = NextStep(purpose=Purpose.MEASURE, rate=10.0, seconds=10.0)
+    made = observe(step_, np.zeros(100), latency, np.full(100, 0.005), P99)
+    assert made.share == pytest.approx(0.04 + 0.06 * math.exp(-6))  # 12 ms from 8 ms on, 2 ms on average
+
+
 def test_of_a_median_as_many_may_be_late_as_not() -> None:
     rules = search(Bound(percentile=50, seconds=0.01), steps=10)
     service_s = np.random.default_rng(3).lognormal(math.log(0.005), 0.3, 100_000)
