@@ -25,7 +25,7 @@ as near to the bound, and tell how latency falls off: beyond some point that of 
 (Kingman 1964). So a share is that of the requests beyond a part of the bound, times the part of those that go
 beyond all of it by an exponential fitted to them. It is fitted up to the bound alone: how late a late one is,
 a stall of the volume for instance, says nothing. Where queries take as long without any queue, as the step of
-one at a time shows, or far fewer are late than it gives, as of queries that are served by the batch, no
+one at a time shows, or far fewer or more are late than it gives, as where all take equally long, no
 exponential tells their own time from waiting, and those that are late are counted.
 
 Latency in overload never becomes stationary, so a step that runs away is ended early. Pure.
@@ -65,7 +65,7 @@ _LATE_BY_CHANCE = 3  # so many late requests may be chance in a probe
 _MAX_CHANCE = 0.05  # a share of many requests is at most so far off by chance
 _P_BROKEN = 0.001  # chance of so many late requests alone, were the bound kept
 _MIN_DISTANCE, _MAX_DISTANCE = 0.02, 0.06  # a step from the knee: shares at one rate give no curve
-_MISFIT_FROM, _MISFIT = 100, 1.4  # late ones by the fall of latency, and times those that are: it misfits
+_MISFIT_FROM, _MISFIT = 100, 1.4  # late ones, or those by the fall of latency, and times the others
 # Of the interval. Steps near the knee:
 _NEAR_KNEE = 0.2  # within so much of the logarithm of the rate
 _MIN_STEPS_NEAR = 6  # and at least so many
@@ -267,12 +267,12 @@ class KneeSearch:
         return Knee(rate=rate, low=low, high=high, doubt=lower or unsure, may_be_lower=bool(lower))
 
     def _fitting(self, tried: Sequence[StepResult]) -> Sequence[StepResult]:
-        """The steps; late requests are counted where far fewer are late than the fall of latency says."""
+        """The steps; late ones are counted where far fewer or more are late than the fall of latency says."""
         long = [step for step in tried if step.purpose is Purpose.MEASURE and not step.ran_away]
         most = [self.bound.allowed * step.requests for step in long]  # beyond, a few steps would decide
         late = sum(map(min, (step.late for step in long), most))
         fitted = sum(map(min, (step.share * step.requests for step in long), most))
-        is_misfit = fitted >= max(_MISFIT_FROM, _MISFIT * late)
+        is_misfit = max(late, fitted) >= max(_MISFIT_FROM, _MISFIT * min(late, fitted))
         return [replace(step, share=math.nan) for step in tried] if is_misfit else tried
 
     @property

@@ -106,6 +106,14 @@ def test_the_knee_of_a_server_that_takes_queries_by_the_batch_is_where_it_is() -
     assert knee.low <= 590 <= knee.high
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_the_knee_of_servers_that_take_as_long_for_each_is_not_too_high(seed: int) -> None:
+    rules = search(Bound(percentile=99, seconds=0.025), steps=10)
+    knee = rules.knee(simulated_queue.run(rules, np.full(1, 0.01), 3, seed))
+    assert knee.rate == pytest.approx(185.6, rel=0.05)
+    assert knee.low <= 185.6 <= knee.high
+
+
 def batches(due_s: simulated_queue.Floats) -> simulated_queue.Floats:
     """Latencies of a server that takes up to 16 waiting requests at once, 8 ms and 1 ms for each."""
     latency, now_s, first = np.empty(len(due_s)), 0.0, 0
