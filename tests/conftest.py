@@ -52,8 +52,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def no_volumes_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests beside this one kill sessions, whose volumes are in run directories of their own."""
+    """Tests beside this one kill sessions, whose volumes and nodes are in run directories of their own."""
     monkeypatch.setattr("esrally_ebs.volumes.backends.mounted_disks", list)
+    monkeypatch.setattr("esrally_ebs.node.folders_elsewhere", list)
 
 
 @pytest.fixture

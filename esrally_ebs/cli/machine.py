@@ -1,7 +1,6 @@
 """The machine's commands: ``doctor`` checks it, ``clean`` removes what killed sessions left on it."""
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated
@@ -41,29 +40,28 @@ def clean_command(
     ] = False,
 ) -> int:
     """Remove what killed sessions left behind, and nothing else; live sessions are left alone."""
-    problems, silence = _say_removed(clean.clean()), ""
+    notes: list[str] = []
+
+    def note(text: str) -> None:
+        notes.append(text)
+        _report(text)
+
+    problems = _say_removed(clean.clean())
     try:
         problems += _say_removed(clean.clean_nodes())
     except SetupError as error:
-        silence = str(error)
+        note(f"the Docker engine was not asked for nodes of killed sessions: {error}")
     for name in running.sessions()[1]:
-        _report(f"{run_dir() / name}: left alone, it does not carry our marks")
-    is_noted, of_aws = _sweep(dead_instances=dead_instances)
-    is_noted |= _name_elsewhere()
-    problems += of_aws
-    if silence:
-        _report(f"the Docker engine was not asked for nodes of killed sessions: {silence}")
-        is_noted = True
+        note(f"{run_dir() / name}: left alone, it does not carry our marks")
+    problems += volumes.sweep_aws(note, dead_instances=dead_instances)
+    for line in clean.name_elsewhere():
+        note(line)
     for line, is_there in _left_on_hosts():
-        if is_there:
-            problems.append(line)
-        else:
-            _report(line)
-            is_noted = True
+        (problems.append if is_there else note)(line)
     for problem in problems:
         complain(f"esrally-ebs: {problem}")
     if not problems:
-        _report(f"nothing {'else ' if is_noted else ''}is left behind")
+        _report(f"nothing {'else ' if notes else ''}is left behind")
     return 3 if problems else 0
 
 
@@ -84,15 +82,6 @@ def _left_on_hosts() -> Iterator[tuple[str, bool]]:
         yield f"data hosts of sessions in {last} were not asked: {error.filename} may not be read", False
 
 
-def _name_elsewhere() -> bool:
-    """Name other run directories with volumes of killed sessions; returns whether there are any."""
-    directories = running.abandoned_elsewhere(volumes.mounted_disks())
-    for directory in directories:
-        command = f"ESRALLY_EBS_RUN={shlex.quote(str(directory))} esrally-ebs clean"
-        _report(f"{directory}: volumes of a killed session are mounted there; remove them: {command}")
-    return bool(directories)
-
-
 def _report(text: str) -> None:
     """Print; if nobody reads any more, as after ``grep -q``, or into a full disk, all else shall still go.
 
@@ -109,18 +98,6 @@ def _say_removed(taken_down: Iterable[tuple[str, list[str]]]) -> list[str]:
         problems += left
         _report(f"{session}: {'not all could be removed' if left else 'removed'}")
     return problems
-
-
-def _sweep(*, dead_instances: bool) -> tuple[bool, list[str]]:
-    """Remove our resources left on AWS; returns whether anything was printed, and what was not removed."""
-    lines: list[str] = []
-
-    def say(text: str) -> None:
-        lines.append(text)
-        _report(text)
-
-    problems = volumes.sweep_aws(say, dead_instances=dead_instances)
-    return bool(lines), problems
 
 
 def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:

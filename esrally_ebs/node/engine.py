@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from esrally_ebs.errors import CommandError, PlanError, SetupError
@@ -183,37 +184,39 @@ _LISTS: Mapping[tuple[str, ...], tuple[str, ...]] = {  # listing commands for ea
     ("network", "ls", "--no-trunc"): ("network", "rm"),
     ("volume", "ls"): ("volume", "rm", "-f"),
 }
-_LABELS = (SESSION_LABEL, _ARM_LABEL, "com.docker.compose.project")
+_LABELS = (SESSION_LABEL, _ARM_LABEL, "com.docker.compose.project", _RUN_LABEL)
 _FORM = "".join(f'{{{{json (.Label "{label}")}}}},' for label in _LABELS)
 
 
-def _ours(listing: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-    """Id, session and arm of each resource that Compose made for a session of this run directory.
+def _ours(listing: tuple[str, ...], *, label: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Id, session, arm and run directory of each resource that Compose made for a session.
 
+    Only those of this run directory, or with ``label``.
     Labels alone prove nothing: images give theirs to every container, and users may set any. But no image
     names its container. Values are JSON, as they may contain tabs and newlines.
     """
     name = ".Names" if listing[0] == "ps" else ".Name"
     form = f"[{_FORM}{{{{json {name}}}}},{{{{json {'.Name' if listing[0] == 'volume' else '.ID'}}}}}]"
-    here = f"label={_RUN_LABEL}={run_label()}"
+    here = f"label={label or f'{_RUN_LABEL}={run_label()}'}"
     for line in filter(None, docker(*listing, "--filter", here, "--format", form).split("\n")):
-        session, arm, of, name, resource = json.loads(line)
+        session, arm, of, where, name, resource = json.loads(line)
         with suppress(PlanError):  # not a session's name
             if of == project(session_name(session), arm) and name.startswith(of):
-                yield resource, session, arm
+                yield resource, session, arm, where
 
 
-def leftovers(*, must_answer: bool = False) -> list[str]:
-    """Sessions of this run directory that still have a container, network or volume.
+def leftovers() -> list[str]:
+    """Sessions of this run directory that still have a container, network or volume."""
+    return sorted({session for listing in _LISTS for _, session, *_ in _ours(listing)})
 
-    Empty if there is no engine; with ``must_answer``, EngineDownError instead.
-    """
-    try:
-        return sorted({session for listing in _LISTS for _, session, _ in _ours(listing)})
-    except EngineDownError:
-        if must_answer:
-            raise
-        return []
+
+def folders_elsewhere() -> list[Path]:
+    """Folders of sessions in other run directories that have such a resource; they need not exist."""
+    with suppress(SetupError):
+        rows = [row for listing in _LISTS for row in _ours(listing, label=_RUN_LABEL)]
+        every = {Path(where, session) for _, session, _, where in rows if Path(where).is_absolute()}
+        return sorted(folder for folder in every if str(folder.parent) != run_label())
+    return []
 
 
 def remove(session: str, *, arm: str | None = None) -> None:
@@ -236,7 +239,7 @@ def _remove_once(session: str, arm: str | None) -> str:
     """One attempt; "" if nothing is left, else what is (another process may be removing it, too)."""
     problem = ""
     for listing, removing in _LISTS.items():
-        names = [name for name, of, at in _ours(listing) if of == session and arm in (None, at)]
+        names = [name for name, of, at, _ in _ours(listing) if of == session and arm in (None, at)]
         if names:
             problem = f"{removing[0]} {' '.join(names)}"
             try:

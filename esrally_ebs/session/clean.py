@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 from esrally_ebs import node
 from esrally_ebs.errors import SetupError
@@ -142,7 +143,7 @@ def clean_nodes() -> Iterator[tuple[str, list[str]]]:
     Raises SetupError if an installed engine does not answer: a killed engine leaves its containers running.
     """
     try:
-        with_nodes = node.leftovers(must_answer=True)
+        with_nodes = node.leftovers()
     except SetupError:
         if which("docker"):
             raise
@@ -150,6 +151,29 @@ def clean_nodes() -> Iterator[tuple[str, list[str]]]:
     for session in with_nodes:
         if not running.is_ours(session):
             yield session, take_down(session)
+
+
+def name_elsewhere() -> Iterator[str]:
+    """A line for what killed sessions left in each other run directory, with the command that removes it."""
+    disks, nodes = volumes.mounted_disks(), node.folders_elsewhere()
+    lost_nodes = {folder for folder in nodes if running.lacks_owner(folder)}
+    lost_disks = {disk for disk in disks if all(map(running.lacks_owner, disk.parents))}
+    if lost_nodes or lost_disks:  # those that are still there: sessions end meanwhile
+        lost_nodes.intersection_update(node.folders_elsewhere())
+        lost_disks.intersection_update(volumes.mounted_disks())
+    dead = running.abandoned_elsewhere([*disks, *(folder / "node" for folder in nodes)])
+    for directory in sorted({*dead, *(folder.parent for folder in lost_nodes)}):
+        yield f"{directory}: has volumes or nodes of a killed session; remove them: {_command(directory)}"
+    for session in sorted(set(map(volumes.session_of, lost_disks))):
+        mark, owner = (quote(str(path)) for path in (session.parent / running.MARK, session / running.OWNER))
+        yield (
+            f"{session}: its records were deleted, and volumes are mounted there; if that session runs no "
+            f"more: touch {mark}; echo 0 0 > {owner}; {_command(session.parent)}"
+        )
+
+
+def _command(directory: Path) -> str:
+    return f"ESRALLY_EBS_RUN={quote(str(directory))} esrally-ebs clean"
 
 
 def _remove_of_earlier_boots() -> list[Path]:

@@ -99,9 +99,9 @@ class HostSteps(RootSteps):
         _use(docker)
         with_nodes, silence = list[str](), ""
         try:
-            with_nodes = nodes.leftovers(must_answer=docker is not None)
+            with_nodes = nodes.leftovers()
         except SetupError as error:
-            silence = str(error)
+            silence = str(error) if docker is not None else ""
         return [one for one in sessions if running.is_ours(one) or one in with_nodes], silence
 
     def preflight(self, plan: Plan, host: str) -> None:

@@ -140,6 +140,15 @@ def abandoned_elsewhere(paths: Iterable[Path]) -> list[Path]:
     return sorted(directories)
 
 
+def lacks_owner(folder: Path) -> bool:
+    """Whether a session's folder is gone, or somebody deleted its ``owner``; False if that is not seen."""
+    try:
+        (folder / OWNER).lstat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
+    return False
+
+
 def other_at(session: str) -> Process | None:
     """Another process now attaching or detaching a session's volumes, by its number here; None without one.
 

@@ -27,7 +27,7 @@ from esrally_ebs.volumes.emulated import backend as _emulated
 from esrally_ebs.volumes.emulated.calibration import ReadErrors
 from esrally_ebs.volumes.emulated.calibration import calibrate_on_data as _calibrate_on_data
 from esrally_ebs.volumes.emulated.control import change, read_state
-from esrally_ebs.volumes.emulated.release import mounted_disks, sweep_images
+from esrally_ebs.volumes.emulated.release import mounted_disks, session_of, sweep_images
 from esrally_ebs.volumes.lent import lend, let_in
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
@@ -42,6 +42,7 @@ __all__ = [
     "lend",
     "let_in",
     "mounted_disks",
+    "session_of",
     "sweep_aws",
     "sweep_images",
     "take_credits",

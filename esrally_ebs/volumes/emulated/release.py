@@ -96,6 +96,11 @@ def mounted_disks() -> list[Path]:
     ]
 
 
+def session_of(disk: Path) -> Path:
+    """The session's folder that a daemon's file is in: below its arm, or below a member of a striped one."""
+    return disk.parents[2 if mount_at(disk.parents[1] / MOUNT_NAME) else 1]
+
+
 def note_loops(directory: Path, names: Sequence[str]) -> None:
     """Note the volume's loop devices by sequence numbers, which the kernel does not reuse until it boots."""
     if names:
@@ -196,7 +201,7 @@ def _open_up(directory: Path) -> bool:
     socket = directory / control.SOCKET_NAME
     try:
         control.change(socket if socket.exists() else directory, unlimited=True)
-    except SetupError:
+    except (OSError, SetupError):  # where a socket is missing, a dead file system answers, too
         return False
     return True
 

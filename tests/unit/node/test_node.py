@@ -137,6 +137,27 @@ def test_nodes_are_looked_for_by_one_name_of_the_run_directory_whatever_links_le
     assert all(f"label=esrally-ebs.run={tmp_path}/run/ebs --format" in words for words in asked)
 
 
+def test_folders_of_sessions_elsewhere_are_told_by_what_compose_made_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = engine.project("s", "gp2")
+    rows = [
+        ["s", "gp2", of, f"{tmp_path}/run", f"{of}-node-1", "1"],  # of our own run directory
+        ["s", "gp2", of, f"{tmp_path}/an other", f"{of}-node-1", "2"],
+        ["s", "gp2", of, f"{tmp_path}/an other", f"{of}_default", "3"],
+        ["s", "gp2", of, f"{tmp_path}/image", "somebodys", "4"],  # of an image that was made of one of ours
+        ["..", "gp2", of, f"{tmp_path}/hostile", f"{of}-node-1", "5"],
+        ["s", "gp2", of, "", f"{of}-node-1", "6"],  # started by hand, by our compose file
+        ["", "", "", "", "plain", "7"],
+    ]
+    client = tmp_path / "docker"
+    client.write_text("\n".join(["#!/bin/sh", "cat <<'END'", *map(json.dumps, rows), "END"]))
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    assert engine.folders_elsewhere() == [tmp_path / "an other" / "s"]
+
+
 def test_settings_reach_compose_without_interpolation() -> None:
     assert (
         environment_file({"node.attr.b": "it's $HOME", "a.b": "1"}) == "a.b='1'\nnode.attr.b='it\\'s $HOME'\n"
@@ -305,7 +326,9 @@ def test_without_docker_nothing_is_left_over_and_nothing_to_remove(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(processes, "_OFTEN_LEFT_OUT", str(tmp_path))
-    assert node.leftovers() == []
+    with pytest.raises(SetupError, match="docker: not installed"):
+        node.leftovers()
+    assert node.folders_elsewhere() == []
     node.remove("0c9e6d1c-0000-4000-8000-000000000000")
     with pytest.raises(SetupError, match="docker: not installed; run 'make setup'"):
         node.choose_image({})
@@ -315,6 +338,7 @@ OURS = {
     engine.SESSION_LABEL: "nightly",
     "esrally-ebs.arm": "gp2",
     "com.docker.compose.project": engine.project("nightly", "gp2"),
+    "esrally-ebs.run": "/run/esrally-ebs",
 }
 # One line of each is as of a container of ours that is called "thesis".
 FORGED = [

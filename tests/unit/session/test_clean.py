@@ -1,6 +1,8 @@
 """What the run directory and a killed session leave is told apart, taken down, and never a traceback."""
 
+import errno
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,7 @@ from subprocess import PIPE
 
 import pytest
 
+from esrally_ebs import node
 from esrally_ebs.cli import machine, main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import Caller
@@ -22,7 +25,7 @@ from esrally_ebs.session import clean, manual
 from esrally_ebs.store import context, running
 from esrally_ebs.store.files import locked
 from esrally_ebs.volumes import backends as volumes
-from esrally_ebs.volumes.emulated import release
+from esrally_ebs.volumes.emulated import control, release
 from esrally_ebs.volumes.emulated.release import image_of, image_roots
 
 
@@ -149,15 +152,84 @@ def test_volumes_of_a_session_that_was_killed_in_another_run_directory_are_named
         folder = running.begin("s")
         if owner:
             (folder / "owner").write_text(owner)
-        disks += [folder / "gp3" / "disk", folder / "gp2" / "1" / "disk"]
-    monkeypatch.setattr(volumes, "mounted_disks", lambda: [*disks, run.parent / "home" / "a" / "disk"])
+        disks += [folder / "gp3" / "disk", folder / "gp2" / "disk"]
+    disks.append(run.parent / "gp3" / "disk")
+    monkeypatch.setattr(
+        volumes, "mounted_disks", lambda: [disk for disk in disks if disk.parents[1].exists()]
+    )
     assert main(["clean"]) == 0
     there = run.with_name("run 2")
     assert capsys.readouterr().out == (
-        f"s: removed\n{there}: volumes of a killed session are mounted there; remove them:"
-        f" ESRALLY_EBS_RUN='{there}' esrally-ebs clean\nnothing else is left behind\n"
+        f"s: removed\n{there}: has volumes or nodes of a killed session; remove them:"
+        f" ESRALLY_EBS_RUN='{there}' esrally-ebs clean\n"
+        f"{run.parent}: its records were deleted, and volumes are mounted there; if that session runs no"
+        f" more: touch {run.parents[1]}/.esrally-ebs; echo 0 0 > {run.parent}/owner;"
+        f" ESRALLY_EBS_RUN={run.parents[1]} esrally-ebs clean\nnothing else is left behind\n"
     )
     assert (there / "s" / "owner").read_text() == "1 0"
+
+
+def test_the_command_that_is_named_for_deleted_records_removes_what_they_were_of(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, there = running.begin("s"), run.with_name("it's here")
+    (folder / "gp2" / "1").mkdir(parents=True)
+    (folder / "owner").unlink()
+    run.rename(there)
+    (there / running.MARK).unlink()
+    monkeypatch.setattr(volumes, "mounted_disks", lambda: [there / "s" / "gp2" / "disk"])
+    assert main(["clean"]) == 0
+    command = capsys.readouterr().out.partition("runs no more: ")[2].partition("; ESRALLY_EBS_RUN")[0]
+    subprocess.run(["/bin/sh", "-c", f"PATH=/usr/bin:/bin; {command}"], check=True)
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(there))
+    (there / "s" / "gp2" / "1").rmdir()
+    assert list(clean.clean()) == [("s", [])]
+
+
+def test_nodes_of_sessions_in_other_run_directories_are_named_unless_these_live(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were passed over in silence where no volume was mounted: of real volumes, of a deleted folder."""
+    nodes = [run.with_name("deleted") / "s"]
+    for directory, owner in (("dead", "1 0"), ("by-hand", running.BY_HAND), ("lives", "")):
+        monkeypatch.setenv("ESRALLY_EBS_RUN", str(run.with_name(directory)))
+        nodes.append(running.begin("s"))
+        if owner:
+            (nodes[-1] / "owner").write_text(owner)
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(run))
+    monkeypatch.setattr(node, "folders_elsewhere", lambda: nodes)
+    assert main(["clean"]) == 0
+    assert re.findall(r"remove them: ESRALLY_EBS_RUN=(\S+) esrally-ebs clean", capsys.readouterr().out) == [
+        str(run.with_name("dead")),
+        str(run.with_name("deleted")),
+    ]
+
+
+def test_a_session_that_ends_while_it_is_looked_for_is_not_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = [[run.with_name("b") / "s"], []]
+    monkeypatch.setattr(node, "folders_elsewhere", lambda: ended.pop(0))
+    assert list(clean.name_elsewhere()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="as root, who alone has such mounts")
+def test_a_dead_file_system_that_is_looked_into_for_a_socket_does_not_keep_the_volume(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the socket was deleted, a search for those of striped volumes meets the mount's I/O error."""
+    folder = running.begin("s")
+    (folder / "owner").write_text("1 0")
+    (folder / "gp3" / "mnt").mkdir(parents=True)
+    glob = Path.glob
+
+    def failing(path: Path, pattern: str) -> Iterator[Path]:
+        if pattern.endswith(control.SOCKET_NAME):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path / "mnt"))
+        return iter(list(glob(path, pattern)))
+
+    monkeypatch.setattr(Path, "glob", failing)
+    assert list(clean.clean()) == [("s", [])]
 
 
 def test_by_sudo_data_hosts_are_asked_for_sessions_of_the_caller_as_the_caller(
