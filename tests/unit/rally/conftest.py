@@ -1,6 +1,7 @@
 """For tests of what is replaced in Rally: it is as it was after each, and no user has raced before."""
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,9 @@ def rally() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def rally_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rally's own files, without which no actor of it starts."""
+    """Rally's own files, without which no actor of it starts, and those that it leaves of tracks it reads."""
     monkeypatch.setenv("RALLY_HOME", str(tmp_path_factory.mktemp("rally")))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("rendered")))
     Path(paths.logs()).mkdir(parents=True)
     shutil.copy(log.TEMPLATE_PATH, log.log_config_path())
 
