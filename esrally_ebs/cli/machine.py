@@ -110,11 +110,7 @@ def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
         return
     rows = new_table("", "check", "found", "how to mend")
     for check in checks:
-        rows.add_row(_mark(check), check.name, check.value, "" if check.ok else check.text)
+        style = "green" if check.ok else "bold red" if check.forbids else "yellow"
+        mark = "ok" if check.ok else "mend" if check.forbids else check.mark
+        rows.add_row(Text(mark, style=style), check.name, check.value, "" if check.ok else check.text)
     console().print(rows)
-
-
-def _mark(check: Check) -> Text:
-    if check.ok:
-        return Text("ok", style="green")
-    return Text("mend", style="bold red") if check.forbids else Text(check.mark, style="yellow")

@@ -219,7 +219,8 @@ class _Descent:
         disk = disk_of(node)
         members = [path.resolve() for path in sorted((disk / "slaves").glob("*"))]
         if members:
-            self.layers.append(f"{_sort_of_array(disk)} {disk.name}")
+            kind = text(disk / "md" / "level") or text(disk / "dm" / "uuid").split("-")[0].lower()
+            self.layers.append(f"{kind or 'device-mapper'} {disk.name}")
             self._note_cache(disk, members)
         for member in members:
             yield from self.disks_below(member)
@@ -263,12 +264,6 @@ class _Descent:
             # made by dmsetup: sysfs does not distinguish a dm-cache from a stripe
             names = ", ".join(member.name for member in members)
             self.caches.append(f"{disk.name} may be a dm-cache (over {names}), as no uuid says what made it")
-
-
-def _sort_of_array(disk: Path) -> str:
-    level = text(disk / "md" / "level")
-    kind = text(disk / "dm" / "uuid").split("-")[0].lower()
-    return level or kind or "device-mapper"
 
 
 def _disk(disk: Path, partition: str, roots: Roots) -> Disk:

@@ -258,12 +258,17 @@ def _region(spec: VolumeSpec) -> str | None:
 
 
 def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
-    """The goal that was begun here, or a new one."""
+    """The goal that was begun here, if the plan still says the same, or a new one."""
     journal = Journal(directory)
     history = journal.read()
     if history is not None:
-        _check_same(history.goal, spec, directory)
-        return history.goal
+        goal = history.goal
+        again = new_goal(spec, goal.place, session=goal.session, owner=goal.owner, point=goal.point)
+        if replace(again, run=goal.run) != goal:
+            raise SetupError(
+                f"{directory}: another volume was begun there; run 'esrally-ebs volumes down' first"
+            )
+        return goal
     if not is_root():
         raise SetupError(f"volume '{spec.name}': only root can format and mount; run with sudo")
     check_machine(spec, Roots())  # before anything is made that costs money
@@ -316,13 +321,6 @@ def check_tools(
             f"volume '{spec.name}': blkdiscard has no --force, so the disk could not be wiped afterwards;"
             " install util-linux 2.36 or newer"
         )
-
-
-def _check_same(goal: Goal, spec: VolumeSpec, directory: Path) -> None:
-    """Refuse to continue what was begun unless the plan still says the same."""
-    again = new_goal(spec, goal.place, session=goal.session, owner=goal.owner, point=goal.point)
-    if replace(again, run=goal.run) != goal:
-        raise SetupError(f"{directory}: another volume was begun there; run 'esrally-ebs volumes down' first")
 
 
 def _executor(api: Api, goal: Goal, directory: Path, say: Say) -> Executor:
