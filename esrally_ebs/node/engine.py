@@ -189,9 +189,8 @@ _FORM = "".join(f'{{{{json (.Label "{label}")}}}},' for label in _LABELS)
 
 
 def _ours(listing: tuple[str, ...], *, label: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Id, session, arm and run directory of each resource that Compose made for a session.
+    """Id, session, arm and run directory of all that Compose made for sessions of ours, or with ``label``.
 
-    Only those of this run directory, or with ``label``.
     Labels alone prove nothing: images give theirs to every container, and users may set any. But no image
     names its container. Values are JSON, as they may contain tabs and newlines.
     """

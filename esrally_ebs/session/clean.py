@@ -164,7 +164,7 @@ def name_elsewhere() -> Iterator[str]:
     dead = running.abandoned_elsewhere([*disks, *(folder / "node" for folder in nodes)])
     for directory in sorted({*dead, *(folder.parent for folder in lost_nodes)}):
         yield f"{directory}: has volumes or nodes of a killed session; remove them: {_command(directory)}"
-    for session in sorted(set(map(volumes.session_of, lost_disks))):
+    for session in sorted({volumes.session_of(disk) for disk in lost_disks}):
         mark, owner = (quote(str(path)) for path in (session.parent / running.MARK, session / running.OWNER))
         yield (
             f"{session}: its records were deleted, and volumes are mounted there; if that session runs no "

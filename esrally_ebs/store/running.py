@@ -123,10 +123,7 @@ def owner_lives(session: str) -> bool:
 
 
 def abandoned_elsewhere(paths: Iterable[Path]) -> list[Path]:
-    """Other run directories that have one of these paths in a session whose owner has died.
-
-    Leaves out those that this user may not look into.
-    """
+    """Other run directories with such a path in a session whose owner is seen to have died."""
     directories: set[Path] = set()
     for folder in {folder for path in paths for folder in path.parents}:
         with suppress(OSError, SetupError):

@@ -100,7 +100,10 @@ def check_mount(path: Path, *, name: str, min_free_bytes: int = MIN_FREE_BYTES) 
     """
     mount = mount_at(Path(os.path.realpath(path)))  # resolves links, even circular ones
     if mount is None:
-        raise PlanError(f"volume '{name}': {_not_a_mount(path)}", key="mount")
+        what = "is not a mount point" if path.is_dir() else "is a file, not a mount point"
+        problem = f"{path} {what if path.exists() else 'does not exist'}; mount the volume there first"
+        points = [str(mount.mount_point) for mount in mounts() if mount.mount_point != Path("/")]
+        raise PlanError(f"volume '{name}': {problem}{near(str(path), points)}", key="mount")
     asks_root = KEEPER in os.environ  # the keeper checks again as root
     if mount.read_only or not (asks_root or _takes_files(path, name)):
         raise SetupError(f"volume '{name}': {path} is read-only; mount it for writing")
@@ -112,14 +115,6 @@ def check_mount(path: Path, *, name: str, min_free_bytes: int = MIN_FREE_BYTES) 
             f" {format_bytes(min_free_bytes)} needed; make room on it"
         )
     return mount
-
-
-def _not_a_mount(path: Path) -> str:
-    problem = "does not exist"
-    if path.exists():
-        problem = "is not a mount point" if path.is_dir() else "is a file, not a mount point"
-    points = [str(mount.mount_point) for mount in mounts() if mount.mount_point != Path("/")]
-    return f"{path} {problem}; mount the volume there first{near(str(path), points)}"
 
 
 def check_distinct(specs: Sequence[VolumeSpec]) -> None:

@@ -22,7 +22,9 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import describe, mount_at, mounts
 from esrally_ebs.machine.private import private_directory, require_unchangeable
 from esrally_ebs.machine.processes import is_root, run, which
+from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.store.files import locked
 from esrally_ebs.units import GIB, MIB, format_bytes
 from esrally_ebs.volumes.emulated import control
 from esrally_ebs.volumes.emulated.calibration import calibrate, calibrate_in
@@ -221,14 +223,15 @@ def _default_image(directory: Path) -> Path:
 
 
 def _make_image(image: Path, size_bytes: int) -> None:
-    if image.parent.parent in image_roots():
-        require_unchangeable(image.parent.parent.parent)
-        private_directory(image.parent.parent)
-        private_directory(image.parent)
-        image.unlink(missing_ok=True)  # left by a session of this name that a reboot ended
-    image.parent.mkdir(parents=True, exist_ok=True)  # wherever the caller wants it
-    # root only, as it contains the arm's data
-    with open(image, "xb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
+    with locked(private_directory(run_dir())):  # the end of another session removes empty folders
+        if image.parent.parent in image_roots():
+            require_unchangeable(image.parent.parent.parent)
+            private_directory(image.parent.parent)
+            private_directory(image.parent)
+            image.unlink(missing_ok=True)  # left by a session of this name that a reboot ended
+        image.parent.mkdir(parents=True, exist_ok=True)  # wherever the caller wants it
+        descriptor = os.open(image, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # it has the arm's data
+    with os.fdopen(descriptor, "wb") as file:
         try:
             file.truncate(size_bytes - size_bytes % MIB)
         except OSError as error:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from esrally_ebs.errors import CommandError, SetupError
@@ -67,8 +67,7 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     # the kernel releases a loop device a moment after its last user
     clock.wait_until(lambda: not _loops_of(directory), limit_s=_LOOP_S, poll_s=_POLL_S)
     images = record.created if record is not None else [image_of(root, directory) for root in image_roots()]
-    for image in images:
-        _remove_image(image)
+    remove_images(images)
     _remove_files(directory)
     left = [
         f"mount {directory / name}" for name in (MOUNT_NAME, daemon.DISK_NAME) if mount_at(directory / name)
@@ -263,6 +262,13 @@ def sweep_images(booted_at_s: float) -> list[Path]:
                     _remove_image(image)
                     gone.append(image)
     return [image for image in gone if not image.exists()]
+
+
+def remove_images(images: Iterable[Path]) -> None:
+    """Remove images; locked, as the folders that this empties may be about to get another session's."""
+    with locked(private_directory(run_dir())):
+        for image in images:
+            _remove_image(image)
 
 
 def _remove_image(image: Path) -> None:

@@ -24,8 +24,9 @@ from esrally_ebs.node.dataset import unfinished_folder
 from esrally_ebs.session import clean, manual
 from esrally_ebs.store import context, running
 from esrally_ebs.store.files import locked
+from esrally_ebs.units import MIB
 from esrally_ebs.volumes import backends as volumes
-from esrally_ebs.volumes.emulated import control, release
+from esrally_ebs.volumes.emulated import backend, control, release
 from esrally_ebs.volumes.emulated.release import image_of, image_roots
 
 
@@ -230,6 +231,21 @@ def test_a_dead_file_system_that_is_looked_into_for_a_socket_does_not_keep_the_v
 
     monkeypatch.setattr(Path, "glob", failing)
     assert list(clean.clean()) == [("s", [])]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="images are root's")
+def test_sessions_that_end_take_no_folder_from_those_that_begin(run: Path) -> None:
+    """In one of a hundred such races a session could not make its image."""
+
+    def come_and_go(session: str) -> None:
+        image = image_roots()[0] / session / "gp3.img"
+        for _ in range(400):
+            backend._make_image(image, MIB)
+            release.remove_images([image])
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(come_and_go, ["a", "b", "c"]))
+    assert not image_roots()[0].exists()
 
 
 def test_by_sudo_data_hosts_are_asked_for_sessions_of_the_caller_as_the_caller(
