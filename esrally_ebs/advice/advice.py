@@ -409,12 +409,6 @@ def usage_options(
     return front, unpriced
 
 
-def _price_of(
-    spec: VolumeSpec, *, region: str, prices: cost.PriceList, used: cost.Usage = cost.NO_USAGE
-) -> cost.Price | None:
-    return cost.of_arms([spec], region, usage={spec.name: used}, prices=prices)[0].price
-
-
 def _used(columns: Column) -> cost.Usage:
     """Usage of a month at the pace of these intervals."""
     with np.errstate(all="ignore"):
