@@ -84,6 +84,7 @@ class Instance:
             "check_tools": lambda spec: None,
         }.items():
             patch.setattr(backend, name, stands_for)
+        patch.setitem(backend.sweep.__kwdefaults__, "clock", self._world.clock)  # bound where it is defined
         patch.setattr("esrally_ebs.cli.app_of", lambda words: _commands(words[0]))
         patch.setattr("esrally_ebs.plan.plan.entry_points", _entry_points)
 
