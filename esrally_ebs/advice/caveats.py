@@ -49,7 +49,7 @@ def caveats(session: Session, advice: Advice, predictor: Predictor) -> tuple[str
         *_unfinished(session),
         *_failed(session, predictor.check.spec.name),
         *session.warnings,
-        *_of_recording(session, recording),
+        *_of_recording(session, recording, advice.recorded.read_latency),
         *price_warnings((*advice.options, advice.today), advice.unpriced, advice.region),
         *_own_prices(session),
         *by_use([advice.recorded], session),
@@ -80,7 +80,7 @@ def _failed(session: Session, arm: str) -> Iterator[str]:
         yield f"{failed:,} of {measured.num_rows:,} requests failed while recorded: those are left out."
 
 
-def _of_recording(session: Session, recording: Recording) -> Iterator[str]:
+def _of_recording(session: Session, recording: Recording, times: float) -> Iterator[str]:
     """Warnings about requests and I/Os that it lacks, a node that warmed up, and a foreign volume."""
     if recording.earlier:
         yield (
@@ -100,7 +100,7 @@ def _of_recording(session: Session, recording: Recording) -> Iterator[str]:
             " still warming up, and what requests compute is predicted as it was recorded, so too long."
             f" {again}."
         )
-    slower_s, times = recording.slower_s, recording.spec.read_latency
+    slower_s = recording.slower_s
     if slower_s or times != 1:
         way = f"{abs(slower_s) * 1e3:.2f} ms {'longer' if slower_s > 0 else 'less'} than"
         off = f"{times:g} times as long as in" if times != 1 else way

@@ -347,7 +347,8 @@ class DrivenSession:
             self._lines.begins(block, left)
             if rule and round_ and (text := rule.describe(block.arm)):
                 self._write(text)
-            for volume in self._session().arm(block.arm).volumes if round_ else ():
+            arms = [arm for arm in self._session().arms if round_ and arm.name == block.arm]
+            for volume in (volume for arm in arms for volume in arm.volumes):
                 if volume.spec.host is None:
                     take_credits(volume)
 
