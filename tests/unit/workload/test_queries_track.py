@@ -2,6 +2,8 @@
 
 import json
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +30,14 @@ USERS = 10
 def load(folder: Path, **track_params: object) -> track.Track:
     """The track as Rally reads it."""
     return read_track(configuration(folder, pipeline=None, **track_params), folder)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A place for the files that Rally leaves of tracks it reads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("rendered")))
+        yield
 
 
 @pytest.fixture
