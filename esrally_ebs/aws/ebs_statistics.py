@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from esrally_ebs.errors import FormatError, SetupError
-from esrally_ebs.machine.processes import run, which
+from esrally_ebs.machine.processes import run as run_tool
+from esrally_ebs.machine.processes import which as find_tool
 
 PAGE_BYTES = 4096
 
@@ -155,9 +156,18 @@ Ioctl = Callable[[int, int, bytearray], int]
 class StatisticsReader:
     """Reads one disk's log page whenever asked."""
 
-    def __init__(self, device: Path, *, ioctl: Ioctl = fcntl.ioctl) -> None:
+    def __init__(
+        self,
+        device: Path,
+        *,
+        ioctl: Ioctl = fcntl.ioctl,
+        run: Callable[..., str] = run_tool,
+        which: Callable[[str], str | None] = find_tool,
+    ) -> None:
         self._device = device
         self._ioctl = ioctl
+        self._run = run
+        self._which = which
         self._descriptor: int | None = None
         self._tool: list[str] | None = None
 
@@ -176,7 +186,7 @@ class StatisticsReader:
                         f"{self._device}: its statistics cannot be read: {error.strerror}; is it attached?"
                     ) from error
                 self._tool = self._other_way(error)
-        text = run([*self._tool, self._device], timeout_s=_TOOL_S)
+        text = self._run([*self._tool, self._device], timeout_s=_TOOL_S)
         return parse_stats_json(text, f"{self._tool[0]} {self._device}")
 
     def close(self) -> None:
@@ -196,7 +206,7 @@ class StatisticsReader:
 
     def _other_way(self, refused: OSError) -> list[str]:
         for tool, *words in (("ebsnvme", "stats", "-j"), ("nvme", "amzn", "stats", "-o", "json")):
-            if which(tool):
+            if self._which(tool):
                 return [tool, *words]
         raise SetupError(
             f"{self._device}: its statistics need root ({refused.strerror}), and neither ebsnvme nor nvme is"

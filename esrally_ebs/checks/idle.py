@@ -9,7 +9,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from esrally_ebs.checks.facts import Activity, bad, good, unknown
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
-from esrally_ebs.machine.procfs import DiskCounters, parse_diskstats, processor_counters
+from esrally_ebs.machine.procfs import DiskCounters, ProcessorCounters, parse_diskstats, processor_counters
 from esrally_ebs.model import STEAL_TO_WARN_OF, Check, Severity
 
 _UNSYNCHRONISED_US = 16_000_000  # the kernel's NTP_PHASE_LIMIT
@@ -74,28 +74,37 @@ def _bytes(counters: DiskCounters) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stretch:
+class Stretch:
     asked_s: float  # by all processes
     stolen_s: float
     others_s: float  # used by processes other than this one
     total_s: float  # over all processors
 
 
-def own_s() -> float:
+def _own_s() -> float:
     """Processor time of this process and of children that it has waited for."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
 
 
-def check_processors() -> Check:
-    """Keep all processors busy, and see who else uses them. Takes a second; never forbids anything."""
+def check_processors(
+    *,
+    counters: Callable[[], ProcessorCounters] = processor_counters,
+    watch: Callable[[float], None] | None = None,
+    own_s: Callable[[], float] = _own_s,
+) -> Check:
+    """Keep all processors busy, and see who else uses them. Takes a second; never forbids anything.
+
+    ``watch`` spends the seconds that it is given; ``own_s`` returns this process's processor time so far.
+    """
+    ask = watch or _ask_for_all
     try:
-        return _judged([_stretch() for _ in range(_PARTS)])
+        return judge([_stretch(counters, ask, own_s) for _ in range(_PARTS)])
     except OSError as error:
         return unknown(_NAME, f"could not tell: {error}", "read /proc/stat where this runs")
 
 
-def _judged(parts: Sequence[_Stretch]) -> Check:
+def judge(parts: Sequence[Stretch]) -> Check:
     """Steal over all parts, and the least of others' use in a part."""
     asked_s = sum(part.asked_s for part in parts)
     stolen = sum(part.stolen_s for part in parts) / asked_s if asked_s else 0.0
@@ -114,12 +123,14 @@ def _judged(parts: Sequence[_Stretch]) -> Check:
     return bad(_NAME, text, "; ".join(mend), value=value, severity=Severity.WARN)
 
 
-def _stretch() -> _Stretch:
-    before, own_before_s = processor_counters(), own_s()
-    ask_for_all(_PART_S)
-    after, own_after_s = processor_counters(), own_s()
+def _stretch(
+    counters: Callable[[], ProcessorCounters], ask: Callable[[float], None], own_s: Callable[[], float]
+) -> Stretch:
+    before, own_before_s = counters(), own_s()
+    ask(_PART_S)
+    after, own_after_s = counters(), own_s()
     busy_s, stolen_s = after.busy_s - before.busy_s, after.stolen_s - before.stolen_s
-    return _Stretch(
+    return Stretch(
         asked_s=busy_s + stolen_s,
         stolen_s=stolen_s,
         others_s=max(0.0, busy_s - (own_after_s - own_before_s)),
@@ -127,7 +138,7 @@ def _stretch() -> _Stretch:
     )
 
 
-def ask_for_all(seconds: float) -> None:
+def _ask_for_all(seconds: float) -> None:
     count = len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(_ask_for_one, [time.monotonic() + seconds] * count))

@@ -5,9 +5,6 @@ import os
 import threading
 import time
 
-import pytest
-
-from esrally_ebs.checks import idle
 from esrally_ebs.checks.idle import check_processors
 from esrally_ebs.machine.procfs import ProcessorCounters
 from esrally_ebs.model import Check, Severity
@@ -24,11 +21,8 @@ def check(*parts: tuple[float, float, float]) -> Check:
         after = tuple(was + more for was, more in zip(now, part, strict=True))
         read += [counters(*now), counters(*after)]
         now = after
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(idle, "processor_counters", iter(read).__next__)
-        patch.setattr(idle, "ask_for_all", lambda seconds: None)
-        patch.setattr(idle, "own_s", lambda: 0.0)
-        return check_processors()
+    times = iter(read)
+    return check_processors(counters=lambda: next(times), watch=lambda seconds: None, own_s=lambda: 0.0)
 
 
 def test_processors_that_nobody_else_uses_are_good() -> None:
@@ -67,12 +61,11 @@ def test_both_are_said_in_one_line_and_forbid_nothing() -> None:
     assert "\n" not in result.text
 
 
-def test_what_cannot_be_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_unknown() -> None:
     def no_such_file() -> ProcessorCounters:
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/proc/stat")
 
-    monkeypatch.setattr(idle, "processor_counters", no_such_file)
-    result = check_processors()
+    result = check_processors(counters=no_such_file)
 
     assert (result.mark, result.forbids) == ("unknown", False)
     assert result.text.startswith("could not tell: ")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from esrally_ebs.aws import ebs_statistics
 from esrally_ebs.aws.ebs_statistics import ADMIN_COMMAND, COMMAND, COUNTERS, Bin, LogPage, StatisticsReader
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.telemetry.sources import EXCEEDED, EbsStatistics
@@ -59,7 +58,7 @@ def test_the_page_is_read_by_one_admin_command(device: Path) -> None:
     [({"ebsnvme", "nvme"}, ["ebsnvme", "stats", "-j"]), ({"nvme"}, ["nvme", "amzn", "stats", "-o", "json"])],
 )
 def test_a_refused_ioctl_is_left_to_the_tool_that_is_there(
-    device: Path, monkeypatch: pytest.MonkeyPatch, there: set[str], command: list[str]
+    device: Path, there: set[str], command: list[str]
 ) -> None:
     histogram = {"num_bins": 0, "bins": []}
     fields: dict[str, Any] = dict.fromkeys(COUNTERS, 7)
@@ -70,29 +69,22 @@ def test_a_refused_ioctl_is_left_to_the_tool_that_is_there(
         commands.append(argv)
         return json.dumps(fields)
 
-    monkeypatch.setattr(ebs_statistics, "run", run)
-    monkeypatch.setattr(ebs_statistics, "which", lambda name: name if name in there else None)
-    reader = StatisticsReader(device, ioctl=refusing(errno.EACCES))
+    reader = StatisticsReader(
+        device, ioctl=refusing(errno.EACCES), run=run, which=lambda name: name if name in there else None
+    )
     assert [reader.read().counters["total_read_ops"] for _ in range(2)] == [7, 7]
     assert commands == [[*command, device]] * 2
 
 
-@pytest.fixture
-def no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ebs_statistics, "which", lambda name: None)
-
-
-@pytest.mark.usefixtures("no_tool")
 def test_without_root_and_tools_one_line_says_what_to_do(device: Path) -> None:
-    reader = StatisticsReader(device, ioctl=refusing(errno.EPERM))
+    reader = StatisticsReader(device, ioctl=refusing(errno.EPERM), which=lambda name: None)
     with pytest.raises(SetupError, match=r"need root.*run as root, or install amazon-ec2-utils"):
         reader.read()
 
 
-@pytest.mark.usefixtures("no_tool")
 def test_a_device_without_the_page_or_gone_is_one_line(device: Path, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="NVMe status 0x4109"):
-        StatisticsReader(device, ioctl=answering(PAGE, status=0x4109)).read()
+        StatisticsReader(device, ioctl=answering(PAGE, status=0x4109), which=lambda name: None).read()
     with pytest.raises(SetupError, match="No such file or directory; is it attached"):
         StatisticsReader(tmp_path / "gone").read()
 
