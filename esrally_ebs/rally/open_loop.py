@@ -8,6 +8,8 @@ connection comes before the schedule, and counts as warm-up.
 
 import copy
 import fcntl
+import hashlib
+import json
 import random
 import time
 from functools import partial
@@ -25,7 +27,29 @@ ARRIVALS = "ebs-arrivals"  # schedule of a task with its log's arrivals
 DRAWN = "ebs-drawn"  # schedule of writes beside a search
 OPEN = "ebs-open"  # key of the track's own schedule and the seed
 LEAD_S = 0.5  # after the last client has connected, before the first request is due
+# parameters that define the request
+_QUERY = ("body", "query", "queries", "requests", "request-params", "path", "pages", "results-per-page")
 _MAX_LEAD_S = 5.0  # before that, for the other clients to connect, one after another
+
+
+def load_of(task: Any) -> dict[str, Any]:
+    """Load of a task: clients if several; rate and schedule if there is a rate.
+
+    Also a hash of the query, if it is written in the track. Raises Rally's error for an invalid rate.
+    """
+    load = {} if task.clients == 1 else {"clients": task.clients}
+    if asked := {key: task.operation.params[key] for key in _QUERY if task.operation.params.get(key)}:
+        text = json.dumps(asked, sort_keys=True, default=str)
+        load["query"] = hashlib.sha256(text.encode()).hexdigest()[:12]
+    if scheduler.run_unthrottled(task):
+        return load
+    rate = task.target_throughput
+    if rate is not None:
+        load["target-throughput"] = f"{rate.value:g} {rate.unit}"
+    load["schedule"] = task.schedule or scheduler.DeterministicScheduler.name
+    if "speed" in task.params:
+        load["speed"] = task.params["speed"]
+    return load
 
 
 def is_open(task: Any, plan: Plan) -> bool:

@@ -4,8 +4,6 @@ Pure: tracks in, tracks out. Every process that loads the track computes the sam
 """
 
 import copy
-import hashlib
-import json
 import math
 import re
 from collections import Counter
@@ -43,8 +41,6 @@ _READING = re.compile(  # paths of raw requests
 # type and path
 _ADDS = re.compile(r"^(bulk|restore-snapshot) |/_(bulk|doc|create|update|reindex|restore|mount)\b")
 _OF_A_DOCUMENT = re.compile(r"/_(doc|source)/")  # a document by its id; reads only with GET
-# parameters that define the request
-_QUERY = ("body", "query", "queries", "requests", "request-params", "path", "pages", "results-per-page")
 FIO, BRING_BACK, START = "fio-baseline", "bring-back", "start-nodes"
 OURS = {open_loop.NAME, open_loop.DRAWN, knee.NAME, request_source.PARAM_SOURCE, FIO, BRING_BACK, START}
 _BY_NAME = "disk-usage-stats"  # Rally's telemetry device that fails for renamed indices
@@ -158,31 +154,12 @@ def _require_writes_beside(element: Any) -> None:
 
 
 def loads(schedule: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Load of each task by its name: clients if several; rate and schedule if there is a rate.
-
-    Also a hash of the query, if it is written in the track. Raises Rally's error for an invalid rate.
-    """
+    """Load of each task by its name."""
     measured = [task for element in schedule for task in element if is_search(task) or not element.nested]
     tasks = {task.name: task for task in measured}
     for writes in writes_of(schedule).values():
         tasks |= writes
-    return {name: _load(task) for name, task in tasks.items()}
-
-
-def _load(task: Any) -> dict[str, Any]:
-    load = {} if task.clients == 1 else {"clients": task.clients}
-    if asked := {key: task.operation.params[key] for key in _QUERY if task.operation.params.get(key)}:
-        text = json.dumps(asked, sort_keys=True, default=str)
-        load["query"] = hashlib.sha256(text.encode()).hexdigest()[:12]
-    if scheduler.run_unthrottled(task):
-        return load
-    rate = task.target_throughput
-    if rate is not None:
-        load["target-throughput"] = f"{rate.value:g} {rate.unit}"
-    load["schedule"] = task.schedule or scheduler.DeterministicScheduler.name
-    if "speed" in task.params:
-        load["speed"] = task.params["speed"]
-    return load
+    return {name: open_loop.load_of(task) for name, task in tasks.items()}
 
 
 def is_idle(tasks: Iterable[Any]) -> bool:
