@@ -302,7 +302,7 @@ class CostPlan(Section):
     read: Bytes = Field(default=0, ge=0)  # per month and arm; EFS Elastic bills reads
     written: Bytes = Field(default=0, ge=0)
 
-    def own_prices(self) -> str:
+    def text_of_prices(self) -> str:
         """Text of the user's price list; empty without one, and if reports will say why it cannot be read."""
         with suppress(PlanError):
             return read_list(str(own)) if (own := self.prices or own_list()) else ""

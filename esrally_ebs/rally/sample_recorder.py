@@ -347,8 +347,7 @@ class DrivenSession:
             self._lines.begins(block, left)
             if rule and round_ and (text := rule.describe(block.arm)):
                 self._write(text)
-            arms = [arm for arm in self._session().arms if round_ and arm.name == block.arm]
-            for volume in (volume for arm in arms for volume in arm.volumes):
+            for volume in self._session().arm(block.arm).volumes if round_ else ():
                 if volume.spec.host is None:
                     take_credits(volume)
 

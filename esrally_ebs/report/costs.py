@@ -12,7 +12,7 @@ from esrally_ebs.catalog.volume_types import efs_mode, known_model
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.model import NOTHING, Cell, Curve, Plot, Table, milliseconds, quantity, table_of
-from esrally_ebs.store.session import Session
+from esrally_ebs.store.session import PRICES, Session
 
 OF_INSTANCE = "An instance store is in the price of its instance, and its data end when that stops."
 _REGION = "us-east-1"  # default region: AWS prices its own examples there
@@ -36,7 +36,7 @@ def costs(session: Session, settings: Sequence[VolumeSpec] = ()) -> tuple[ArmCos
 
 def own_prices(session: Session) -> str | None:
     """Path of the user's price list: the copy in the session's folder, else as plan or variable name it."""
-    kept, named = session.path / "prices.json", session.plan.cost.prices
+    kept, named = session.path / PRICES, session.plan.cost.prices
     return str(kept) if kept.exists() else str(named) if named else cost.own_list()
 
 

@@ -26,7 +26,7 @@ from esrally_ebs.store.parts import (
     write_table,
 )
 from esrally_ebs.store.reading import read_baseline, read_events, read_record, this_process
-from esrally_ebs.store.session import SessionRecord, changed, document_of
+from esrally_ebs.store.session import PRICES, SessionRecord, changed, document_of
 
 CANCELLED = "cancelled by the user"  # reason of a cancelled session
 _GIVEN_AT_CREATION = frozenset({"format", "id", "kind", "owner", "started_at"})
@@ -74,8 +74,8 @@ class SessionFolder:
             with suppress(OSError):
                 path.rmdir()  # a folder without a record is no session
             raise
-        if prices := plan.cost.own_prices():
-            write_text(path / "prices.json", prices)
+        if prices := plan.cost.text_of_prices():
+            write_text(path / PRICES, prices)
         return cls(path)
 
     @classmethod

@@ -15,6 +15,7 @@ from esrally_ebs.plan import Plan
 from esrally_ebs.store.encoding import Time, first_problem, plain
 
 FORMAT = 1
+PRICES = "prices.json"  # the user's price list, as it was when the session began
 EDITED = "was it edited by hand? restore it from a copy"
 
 

@@ -114,7 +114,7 @@ def needed_s(thread: Thread, done_s: Sequence[float], event: int) -> float:
 def run(
     thread: Thread,
     volumes: Volumes,
-    refilled: Sequence[float],
+    filled_to: Sequence[float],
     normals: Sequence[float],
     done_s: MutableSequence[float],
     latency_s: MutableSequence[float],
@@ -122,7 +122,7 @@ def run(
     """Replay all requests, filling in their latencies; returns when the last one ends."""
     now_s = began_s = thread.rest_s[0]
     number = 0
-    refill(volumes.buckets, refilled, now_s)
+    refill(volumes.buckets, filled_to, now_s)
     for event in range(len(thread.size)):
         now_s = max(now_s + thread.compute_s[event], needed_s(thread, done_s, event))
         if thread.size[event] > 0:
@@ -134,7 +134,7 @@ def run(
             now_s += thread.rest_s[number]
             began_s = now_s
             if thread.refilled[number]:
-                refill(volumes.buckets, refilled, now_s)
+                refill(volumes.buckets, filled_to, now_s)
     return float(now_s)
 
 
@@ -237,10 +237,10 @@ def replay(
     volumes = Volumes(buckets, arrays(devices_of([model])), Host(len(model.instance_limits), 0.0, 0.0))
     if load is None:
         # Credits stay; of a volume without, those that came back are taken, as in a session.
-        refilled = np.where([limit.of_credits for limit in limits], -1.0, buckets.capacities)
+        filled_to = np.where([limit.of_credits for limit in limits], -1.0, buckets.capacities)
         if not credits:
-            refilled[own_credits] = 0.0
-        ended_s = _compiled()(thread, volumes, refilled, normals, done_s, latency_s)
+            filled_to[own_credits] = 0.0
+        ended_s = _compiled()(thread, volumes, filled_to, normals, done_s, latency_s)
         seconds = ended_s - thread.rest_s[0]
     else:
         served = _serve(thread, volumes, load, luck, normals, done_s, latency_s)

@@ -21,7 +21,7 @@ from esrally_ebs.rally.sample_recorder import DrivenSession, StopRule
 from esrally_ebs.rally.schedule import block_of, expand
 from esrally_ebs.rally.settings import plan_for
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.context import Context
+from esrally_ebs.store.context import Arm, Context
 
 PLAN = """
 name = "x"
@@ -50,7 +50,8 @@ class Race:
         self.fails = fails
         self.executed: list[str] = []
         self.told_in_time: list[bool] = []  # whether the file was there when workers heard of the next task
-        context = Context(session="s", folder=folder.path, run=run, plan=plan, arms=())
+        arms = tuple(Arm(name=arm.name, cluster="default", members=()) for arm in plan.arm)
+        context = Context(session="s", folder=folder.path, run=run, plan=plan, arms=arms)
         patches.install(patches.DRIVING, DrivenSession(lambda: context))
         allocator = driver.Allocator(expand([SEARCH], plan))
         self.driver = driver.Driver.__new__(driver.Driver)
