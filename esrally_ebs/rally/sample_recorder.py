@@ -347,9 +347,8 @@ class DrivenSession:
             self._lines.begins(block, left)
             if rule and round_ and (text := rule.describe(block.arm)):
                 self._write(text)
-            for volume in self._session().arm(block.arm).volumes if round_ else ():
-                if volume.spec.host is None:
-                    take_credits(volume)
+            if round_:
+                _take_credits(self._session(), block)
 
     def is_over(self, round_: int) -> bool:
         """Whether the stop rule has ended the rounds before this one."""
@@ -398,6 +397,14 @@ class DrivenSession:
                 off=lambda: calibration_errors(folder.events()),
             )
         return self._rule
+
+
+def _take_credits(session: Context, block: Block) -> None:
+    """Have the block's arms begin it without credits if they began so; of those on this machine."""
+    named = block.arm.split("+")  # several, where their requests alternate
+    for volume in (volume for arm in session.arms if arm.name in named for volume in arm.volumes):
+        if volume.spec.host is None:
+            take_credits(volume)
 
 
 def _pauses(session: Callable[[], Context], node: str) -> Callable[[], list[Pause]]:

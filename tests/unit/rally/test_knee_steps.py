@@ -294,6 +294,9 @@ def test_an_arm_without_burst_credits_begins_each_turn_without(
     monkeypatch.setattr(backends, "change", lambda _, credits: emptied.append(credits))
     driven = sample_recorder.DrivenSession(lambda: context)
     by_name = {one.name: one for one in expand([task("q")], plan())}
-    for name, count in (("q-a-warmup", 0), ("queries-a-r1", 1), ("queries-b-r1", 1), ("queries-a-r2", 2)):
+    in_pairs = parse_plan(PLAN.partition("[design]")[0] + "[design]\nrounds = 6\nnodes = 'one'", "x.toml")
+    by_name |= {f"pairs of {one.name}": one for one in expand([task("p")], in_pairs)}
+    steps = (("q-a-warmup", 0), ("queries-a-r1", 1), ("queries-b-r1", 1), ("queries-a-r2", 2))
+    for name, count in (*steps, ("pairs of p-warmup", 2), ("pairs of p-r1", 3)):
         driven.begin_tasks([by_name[name]], 1)
         assert emptied == [0.0] * count
